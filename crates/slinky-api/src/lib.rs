@@ -1,0 +1,1 @@
+//! API types, names, labels and ownership of slinky.slurm.net/v1beta1.

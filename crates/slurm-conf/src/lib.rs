@@ -1,0 +1,1 @@
+//! Slurm configuration files and hostlists, rendered and parsed by pure functions.

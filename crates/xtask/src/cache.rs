@@ -1,0 +1,44 @@
+//! What is built once and used by every checkout: binaries and images, keyed by version.
+
+use crate::progress::step;
+use anyhow::{Context, Result};
+use fs4::fs_std::FileExt;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+/// The directory that outlives checkouts and clusters.
+pub fn root() -> Result<PathBuf> {
+    let base = match std::env::var_os("XDG_CACHE_HOME") {
+        Some(dir) => PathBuf::from(dir),
+        None => PathBuf::from(std::env::var_os("HOME").context("neither XDG_CACHE_HOME nor HOME is set")?)
+            .join(".cache"),
+    };
+    Ok(base.join("slurm-operator"))
+}
+
+/// The directory `<name>/<key>`, built by `build` if it is not there yet.
+///
+/// `build` fills an empty directory that takes its final name only when complete, so a build that was cut short
+/// leaves nothing that looks finished. A lock per name makes parallel callers wait for one build.
+pub fn entry(name: &str, key: &str, build: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
+    let parent = root()?.join(name);
+    let finished = parent.join(key);
+    if finished.is_dir() {
+        return Ok(finished);
+    }
+    fs::create_dir_all(&parent).with_context(|| format!("creating {}", parent.display()))?;
+    let lock_path = parent.join(".lock");
+    let lock = File::create(&lock_path).with_context(|| format!("creating {}", lock_path.display()))?;
+    lock.lock_exclusive().with_context(|| format!("locking {}", lock_path.display()))?;
+    if finished.is_dir() {
+        return Ok(finished);
+    }
+    let partial = parent.join(format!("{key}.partial"));
+    if partial.exists() {
+        fs::remove_dir_all(&partial).with_context(|| format!("removing {}", partial.display()))?;
+    }
+    fs::create_dir(&partial).with_context(|| format!("creating {}", partial.display()))?;
+    step(format!("build {name} {key}"), || build(&partial))?;
+    fs::rename(&partial, &finished).with_context(|| format!("finishing {}", finished.display()))?;
+    Ok(finished)
+}

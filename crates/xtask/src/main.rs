@@ -1,0 +1,38 @@
+//! The commands of this project: local cluster, demo, tests.
+
+mod cache;
+mod cluster;
+mod images;
+mod packages;
+mod progress;
+mod suite;
+
+use clap::{Parser, Subcommand};
+
+/// Everything this project does to itself: a local cluster, its images, the tests.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// A real local Kubernetes: up, exec, down.
+    #[command(subcommand)]
+    Cluster(cluster::Command),
+    /// Slurm images built from Debian packages.
+    #[command(subcommand)]
+    Images(images::Command),
+    /// Format, lints, unit, conformance and API server tests, as CI runs them.
+    Test(suite::Args),
+}
+
+fn main() -> anyhow::Result<()> {
+    match Args::parse().command {
+        Command::Cluster(command) => cluster::run(&command),
+        Command::Images(command) => images::run(&command),
+        Command::Test(args) => suite::run(&args),
+    }
+}

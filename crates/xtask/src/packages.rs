@@ -1,0 +1,36 @@
+//! Debian packages that the commands need, installed when they are missing.
+
+use crate::progress::step;
+use anyhow::{Context, Result};
+use xshell::{Shell, cmd};
+
+/// Installs those of `packages` that are missing; does nothing, offline too, when none is.
+pub fn ensure(packages: &[&str]) -> Result<()> {
+    let sh = Shell::new()?;
+    let missing: Vec<&str> = packages.iter().copied().filter(|package| !is_installed(&sh, package)).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    step(format!("install Debian packages: {}", missing.join(" ")), || {
+        sh.set_var("DEBIAN_FRONTEND", "noninteractive");
+        cmd!(sh, "apt-get update -qq")
+            .quiet()
+            .ignore_stdout()
+            .run()
+            .context("apt-get update (are you root?)")?;
+        cmd!(sh, "apt-get install -qq --yes --no-install-recommends {missing...}")
+            .quiet()
+            .ignore_stdout()
+            .run()
+            .context("apt-get install")
+    })
+}
+
+fn is_installed(sh: &Shell, package: &str) -> bool {
+    let format = "${db:Status-Status}";
+    cmd!(sh, "dpkg-query --show --showformat={format} {package}")
+        .quiet()
+        .ignore_stderr()
+        .read()
+        .is_ok_and(|status| status == "installed")
+}

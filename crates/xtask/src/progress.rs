@@ -1,0 +1,20 @@
+//! Says what is being done and how long it took, one line per step.
+
+#![expect(clippy::disallowed_types, reason = "elapsed time is shown to a person, nothing decides on it")]
+
+use anyhow::{Context, Result};
+use std::fmt::Display;
+use std::time::Instant;
+
+/// Runs one named step; prints its name when it starts and its duration when it ends.
+pub fn step<T>(name: impl Display, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    let started = Instant::now();
+    eprintln!("==> {name}");
+    let result = work().with_context(|| name.to_string());
+    let elapsed = started.elapsed().as_secs_f32();
+    match &result {
+        Ok(_) => eprintln!("    {name}: done in {elapsed:.1} s"),
+        Err(_) => eprintln!("    {name}: failed after {elapsed:.1} s"),
+    }
+    result
+}
