@@ -1,0 +1,134 @@
+//! Writes OCI archives: one image layout per tar, with any number of images that share layers.
+
+use super::catalog::Image;
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use tar::{Builder, Header};
+
+/// An uncompressed layer: never sent over a network, so compression would only cost time. Its digest is therefore
+/// both that of the blob and that of the content.
+pub struct Layer {
+    tar: PathBuf,
+    digest: String,
+    size: u64,
+}
+
+impl Layer {
+    /// The layer made of one tar file.
+    pub fn from_tar(tar: PathBuf) -> Result<Self> {
+        let hash = || -> Result<(String, u64)> {
+            let mut hasher = Sha256::new();
+            let size = io::copy(&mut File::open(&tar)?, &mut hasher)?;
+            Ok((format!("{:x}", hasher.finalize()), size))
+        };
+        let (digest, size) = hash().with_context(|| format!("hashing {}", tar.display()))?;
+        Ok(Self { tar, digest, size })
+    }
+
+    fn descriptor(&self) -> Value {
+        descriptor("application/vnd.oci.image.layer.v1.tar", &self.digest, self.size)
+    }
+}
+
+/// Writes an archive of `images`, each made of all `layers`.
+pub fn write_archive<'a>(
+    path: &Path,
+    layers: &[Layer],
+    images: impl Iterator<Item = &'a Image>,
+) -> Result<()> {
+    let file = File::create(path).with_context(|| format!("creating {}", path.display()))?;
+    let mut archive = Archive { tar: Builder::new(file), blobs: BTreeSet::new() };
+    archive.json("oci-layout", &json!({"imageLayoutVersion": "1.0.0"}))?;
+    for layer in layers {
+        let blob = File::open(&layer.tar).with_context(|| format!("opening {}", layer.tar.display()))?;
+        archive.blob(&layer.digest, layer.size, blob)?;
+    }
+    let mut manifests = Vec::new();
+    for image in images {
+        let config = archive.json_blob("application/vnd.oci.image.config.v1+json", &config(image, layers))?;
+        let manifest = manifest(&config, layers);
+        let mut descriptor = archive.json_blob("application/vnd.oci.image.manifest.v1+json", &manifest)?;
+        descriptor["annotations"] = json!({"io.containerd.image.name": image.reference()});
+        manifests.push(descriptor);
+    }
+    archive.json("index.json", &json!({"schemaVersion": 2, "manifests": manifests}))?;
+    archive.tar.into_inner()?;
+    Ok(())
+}
+
+/// How a container of the image starts.
+fn config(image: &Image, layers: &[Layer]) -> Value {
+    let architecture = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    json!({
+        "architecture": architecture,
+        "os": "linux",
+        "config": {
+            "Entrypoint": image.entrypoint,
+            "Cmd": image.arguments,
+            "Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"],
+            "WorkingDir": "/tmp",
+        },
+        "rootfs": {
+            "type": "layers",
+            "diff_ids": layers.iter().map(|layer| format!("sha256:{}", layer.digest)).collect::<Vec<_>>(),
+        },
+    })
+}
+
+fn manifest(config: &Value, layers: &[Layer]) -> Value {
+    json!({
+        "schemaVersion": 2,
+        "mediaType": "application/vnd.oci.image.manifest.v1+json",
+        "config": config,
+        "layers": layers.iter().map(Layer::descriptor).collect::<Vec<_>>(),
+    })
+}
+
+fn descriptor(media_type: &str, digest: &str, size: u64) -> Value {
+    json!({"mediaType": media_type, "digest": format!("sha256:{digest}"), "size": size})
+}
+
+/// The layout's tar, and the blobs that it already holds.
+struct Archive {
+    tar: Builder<File>,
+    blobs: BTreeSet<String>,
+}
+
+impl Archive {
+    fn json(&mut self, name: &str, value: &Value) -> Result<()> {
+        let text = serde_json::to_vec(value)?;
+        self.entry(name, u64::try_from(text.len())?, text.as_slice())
+    }
+
+    /// Adds a JSON blob and returns its descriptor.
+    fn json_blob(&mut self, media_type: &str, value: &Value) -> Result<Value> {
+        let text = serde_json::to_vec(value)?;
+        let digest = format!("{:x}", Sha256::digest(&text));
+        let size = u64::try_from(text.len())?;
+        self.blob(&digest, size, text.as_slice())?;
+        Ok(descriptor(media_type, &digest, size))
+    }
+
+    fn blob(&mut self, digest: &str, size: u64, content: impl Read) -> Result<()> {
+        if self.blobs.insert(digest.to_owned()) {
+            self.entry(&format!("blobs/sha256/{digest}"), size, content)?;
+        }
+        Ok(())
+    }
+
+    fn entry(&mut self, name: &str, size: u64, content: impl Read) -> Result<()> {
+        let mut header = Header::new_gnu();
+        header.set_size(size);
+        header.set_mode(0o644);
+        self.tar.append_data(&mut header, name, content).with_context(|| format!("writing {name}"))
+    }
+}

@@ -1,0 +1,180 @@
+//! What decides the content of the images of one base, read from the source tree, and its cache keys.
+
+use super::catalog::{Base, SLURM_SERIES, SUITE};
+use anyhow::{Context, Result};
+use sha2::{Digest, Sha256};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// Hooks and files of one base.
+pub struct Sources {
+    base: Base,
+    directory: PathBuf,
+    hooks: Vec<SourceFile>,
+    /// Files added on top of the packages, with paths relative to the image's root, sorted.
+    pub files: Vec<SourceFile>,
+}
+
+/// One file of the source tree.
+pub struct SourceFile {
+    /// Relative to the directory it was listed in.
+    pub path: PathBuf,
+    /// Whether anybody may execute it.
+    pub executable: bool,
+    /// What it contains.
+    pub content: Vec<u8>,
+}
+
+impl Sources {
+    /// Reads `images/<base>`: hooks of mmdebstrap in `hooks`, additional files in `files`.
+    pub fn read(base: Base) -> Result<Self> {
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("images").join(base.name());
+        Ok(Self {
+            base,
+            hooks: read_tree(&directory.join("hooks"))?,
+            files: read_tree(&directory.join("files"))?,
+            directory,
+        })
+    }
+
+    /// The directory of mmdebstrap's hooks, which are named after the moment they run at.
+    pub fn hooks(&self) -> PathBuf {
+        self.directory.join("hooks")
+    }
+
+    /// Changes with everything that decides the root file system.
+    pub fn rootfs_key(&self) -> String {
+        let mut key = Key::default();
+        key.add(SUITE).add(SLURM_SERIES).add(self.base.variant());
+        self.base.packages().iter().for_each(|package| {
+            key.add(package);
+        });
+        key.add_files(&self.hooks).finish()
+    }
+
+    /// Changes with everything that decides the archive.
+    pub fn archive_key(&self) -> String {
+        let mut key = Key::default();
+        key.add(self.rootfs_key()).add_files(&self.files);
+        for image in self.base.images() {
+            key.add(format!("{image:?}"));
+        }
+        key.finish()
+    }
+}
+
+/// A digest over a sequence of values; the length in front of each keeps `ab,c` and `a,bc` apart.
+#[derive(Default)]
+struct Key(Sha256);
+
+impl Key {
+    fn add(&mut self, value: impl AsRef<[u8]>) -> &mut Self {
+        let value = value.as_ref();
+        self.0.update(value.len().to_le_bytes());
+        self.0.update(value);
+        self
+    }
+
+    fn add_files(&mut self, files: &[SourceFile]) -> &mut Self {
+        for file in files {
+            self.add(file.path.as_os_str().as_encoded_bytes())
+                .add([u8::from(file.executable)])
+                .add(&file.content);
+        }
+        self
+    }
+
+    fn finish(&self) -> String {
+        let mut digest = format!("{:x}", self.0.clone().finalize());
+        digest.truncate(16);
+        digest
+    }
+}
+
+/// All files below `root`, sorted by path; none when it does not exist.
+fn read_tree(root: &Path) -> Result<Vec<SourceFile>> {
+    let mut files = Vec::new();
+    let mut pending = vec![root.to_path_buf()];
+    while let Some(directory) = pending.pop() {
+        if !directory.is_dir() {
+            continue;
+        }
+        let entries = fs::read_dir(&directory).with_context(|| format!("listing {}", directory.display()))?;
+        for entry in entries {
+            let path = entry?.path();
+            if path.is_dir() {
+                pending.push(path);
+            } else {
+                files.push(SourceFile::read(root, &path)?);
+            }
+        }
+    }
+    files.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(files)
+}
+
+impl SourceFile {
+    fn read(root: &Path, path: &Path) -> Result<Self> {
+        let read = || -> Result<Self> {
+            Ok(Self {
+                path: path.strip_prefix(root)?.to_path_buf(),
+                executable: fs::metadata(path)?.permissions().mode() & 0o111 != 0,
+                content: fs::read(path)?,
+            })
+        };
+        read().with_context(|| format!("reading {}", path.display()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sources(path: &str, executable: bool, content: &str) -> Sources {
+        let file = || SourceFile { path: path.into(), executable, content: content.into() };
+        Sources { base: Base::Tools, directory: PathBuf::new(), hooks: vec![file()], files: vec![file()] }
+    }
+
+    #[test]
+    fn keys_change_with_path_mode_and_content_of_files() {
+        let variants = [
+            sources("a", true, "bc"),
+            sources("ab", true, "c"),
+            sources("a", false, "bc"),
+            sources("a", true, "bd"),
+        ];
+        for (index, one) in variants.iter().enumerate() {
+            for other in &variants[index + 1..] {
+                assert_ne!(one.rootfs_key(), other.rootfs_key());
+                assert_ne!(one.archive_key(), other.archive_key());
+            }
+        }
+    }
+
+    #[test]
+    fn an_added_file_rebuilds_the_archive_but_not_the_root_file_system() {
+        let before = sources("a", true, "b");
+        let mut after = sources("a", true, "b");
+        after.files.push(SourceFile { path: "c".into(), executable: false, content: Vec::new() });
+        assert_eq!(before.rootfs_key(), after.rootfs_key());
+        assert_ne!(before.archive_key(), after.archive_key());
+    }
+
+    #[test]
+    fn keys_are_stable_and_differ_between_bases() {
+        let read = |base| Sources::read(base).unwrap().archive_key();
+        assert_eq!(read(Base::Tools), read(Base::Tools));
+    }
+
+    /// The layers lie on a merged /usr: a real directory /bin in an upper layer would hide the link to /usr/bin.
+    #[test]
+    fn added_files_do_not_hide_the_links_of_a_merged_usr() {
+        for base in Base::ALL {
+            for file in Sources::read(base).unwrap().files {
+                let hides = ["bin", "sbin", "lib", "lib64"].iter().any(|link| file.path.starts_with(link));
+                assert!(!hides, "{} belongs below usr", file.path.display());
+            }
+        }
+    }
+}
