@@ -1,0 +1,153 @@
+//! Conditions: their types, and the operations on the list that every status has.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::jiff::Timestamp;
+
+/// The object does what its spec says.
+pub const READY: &str = "Ready";
+/// The operator is working towards the spec.
+pub const PROGRESSING: &str = "Progressing";
+/// Something is wrong and stays wrong without help, or until a missing piece appears.
+pub const DEGRADED: &str = "Degraded";
+/// A Slurm reservation for a scheduled update exists.
+pub const RESERVATION_CREATED: &str = "ReservationCreated";
+
+/// The three values of a condition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConditionStatus {
+    /// It holds.
+    True,
+    /// It does not.
+    False,
+    /// Nobody can tell.
+    Unknown,
+}
+
+impl ConditionStatus {
+    /// The word in the API.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::True => "True",
+            Self::False => "False",
+            Self::Unknown => "Unknown",
+        }
+    }
+}
+
+impl From<bool> for ConditionStatus {
+    fn from(holds: bool) -> Self {
+        if holds { Self::True } else { Self::False }
+    }
+}
+
+/// A condition before it has a time: what a decision says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// The condition's type.
+    pub type_: &'static str,
+    /// Whether it holds.
+    pub status: ConditionStatus,
+    /// Why, in one CamelCase word.
+    pub reason: &'static str,
+    /// Why, in a sentence.
+    pub message: String,
+}
+
+/// Longest message that the schema admits.
+const LONGEST_MESSAGE: usize = 32_768;
+
+/// Sets one condition. The transition time moves only when the status changes; nothing moves when nothing does.
+pub fn set(conditions: &mut Vec<Condition>, verdict: Verdict, generation: Option<i64>, now: Timestamp) {
+    let existing = conditions.iter_mut().find(|condition| condition.type_ == verdict.type_);
+    let since = match &existing {
+        Some(condition) if condition.status == verdict.status.as_str() => {
+            condition.last_transition_time.clone()
+        }
+        _ => Time(whole_seconds(now)),
+    };
+    let new = Condition {
+        type_: verdict.type_.to_owned(),
+        status: verdict.status.as_str().to_owned(),
+        reason: verdict.reason.to_owned(),
+        message: truncated(verdict.message),
+        observed_generation: generation,
+        last_transition_time: since,
+    };
+    match existing {
+        Some(condition) => *condition = new,
+        None => conditions.push(new),
+    }
+}
+
+/// Removes one condition.
+pub fn remove(conditions: &mut Vec<Condition>, type_: &str) {
+    conditions.retain(|condition| condition.type_ != type_);
+}
+
+/// One condition of the list.
+pub fn find<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
+    conditions.iter().find(|condition| condition.type_ == type_)
+}
+
+/// True if the condition is there and holds.
+pub fn is_true(conditions: &[Condition], type_: &str) -> bool {
+    find(conditions, type_).is_some_and(|condition| condition.status == ConditionStatus::True.as_str())
+}
+
+/// Times in the API have no fractions; one written with them would differ from the one read back.
+fn whole_seconds(time: Timestamp) -> Timestamp {
+    Timestamp::from_second(time.as_second()).unwrap_or(time)
+}
+
+fn truncated(mut message: String) -> String {
+    if message.len() > LONGEST_MESSAGE {
+        message.truncate(message.floor_char_boundary(LONGEST_MESSAGE));
+    }
+    message
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ready(status: ConditionStatus, message: &str) -> Verdict {
+        Verdict { type_: READY, status, reason: "Because", message: message.to_owned() }
+    }
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_millisecond(second * 1000 + 250).unwrap()
+    }
+
+    #[test]
+    fn transition_time_moves_with_the_status_and_not_with_the_message() {
+        let mut conditions = Vec::new();
+        set(&mut conditions, ready(ConditionStatus::False, "starting"), Some(1), at(10));
+        set(&mut conditions, ready(ConditionStatus::False, "still starting"), Some(2), at(20));
+        assert_eq!(conditions.len(), 1);
+        assert_eq!(conditions[0].last_transition_time.0.as_second(), 10);
+        assert_eq!(conditions[0].message, "still starting");
+        assert_eq!(conditions[0].observed_generation, Some(2));
+        set(&mut conditions, ready(ConditionStatus::True, ""), Some(2), at(30));
+        assert_eq!(conditions[0].last_transition_time.0, Timestamp::from_second(30).unwrap());
+        assert!(is_true(&conditions, READY));
+    }
+
+    #[test]
+    fn conditions_of_others_stay() {
+        let mut conditions = Vec::new();
+        set(&mut conditions, Verdict { type_: DEGRADED, ..ready(ConditionStatus::True, "") }, None, at(1));
+        set(&mut conditions, ready(ConditionStatus::Unknown, ""), None, at(2));
+        remove(&mut conditions, DEGRADED);
+        assert_eq!(find(&conditions, DEGRADED), None);
+        assert_eq!(find(&conditions, READY).unwrap().status, "Unknown");
+    }
+
+    #[test]
+    fn a_message_longer_than_the_schema_admits_is_cut_between_characters() {
+        let mut conditions = Vec::new();
+        set(&mut conditions, ready(ConditionStatus::False, &"é".repeat(20_000)), None, at(1));
+        assert_eq!(conditions[0].message.len(), LONGEST_MESSAGE);
+        set(&mut conditions, ready(ConditionStatus::False, &format!("a{}", "é".repeat(20_000))), None, at(1));
+        assert_eq!(conditions[0].message.len(), LONGEST_MESSAGE - 1);
+    }
+}

@@ -1,0 +1,267 @@
+//! Every name and address that is derived from another one.
+//!
+//! Names are part of the API: claims, DNS records and Slurm node names outlive the process that made them.
+
+use crate::v1beta1::{Controller, NodeSet, NodeSetSpec, Token, TokenSpec};
+use kube::ResourceExt;
+
+/// The user that Slurm daemons run as.
+pub const SLURM_USER: &str = "slurm";
+/// Its uid and gid.
+pub const SLURM_ID: i64 = 401;
+/// uid and gid of slurmrestd, which refuses to run as root or as Slurm's own user.
+pub const SLURMRESTD_ID: i64 = 65_534;
+
+/// Port of slurmctld.
+pub const SLURMCTLD_PORT: i32 = 6817;
+/// Port of slurmd.
+pub const SLURMD_PORT: i32 = 6818;
+/// Port of slurmdbd.
+pub const SLURMDBD_PORT: i32 = 6819;
+/// Port of slurmrestd.
+pub const SLURMRESTD_PORT: i32 = 6820;
+/// Port of sshd.
+pub const SSH_PORT: i32 = 22;
+
+/// The key of a token in its Secret, unless the Token says otherwise.
+const DEFAULT_TOKEN_KEY: &str = "SLURM_JWT";
+/// The domain of a Kubernetes cluster that does not say otherwise.
+pub const DEFAULT_CLUSTER_DOMAIN: &str = "cluster.local";
+
+/// Names of what belongs to a Controller, made from its name.
+pub mod controller {
+    /// StatefulSet, client Service and ServiceMonitor.
+    pub fn workload(controller: &str) -> String {
+        format!("{controller}-controller")
+    }
+
+    /// The headless Service of the StatefulSet.
+    pub fn internal_service(controller: &str) -> String {
+        format!("{controller}-controller-internal")
+    }
+
+    /// The ConfigMap with slurm.conf.
+    pub fn config(controller: &str) -> String {
+        format!("{controller}-config")
+    }
+
+    /// One slurmctld pod.
+    pub fn pod(controller: &str, ordinal: i32) -> String {
+        format!("{controller}-controller-{ordinal}")
+    }
+
+    /// The headless Service shared by the workers of all NodeSets of the cluster.
+    pub fn workers_service(controller: &str) -> String {
+        format!("slurm-workers-{controller}")
+    }
+
+    /// The PodDisruptionBudget shared by the workers of all NodeSets of the cluster.
+    pub fn workers_budget(controller: &str) -> String {
+        format!("slurm-workers-pdb-{controller}")
+    }
+}
+
+/// Names of what belongs to an Accounting, made from its name.
+pub mod accounting {
+    /// StatefulSet, Service and configuration Secret.
+    pub fn workload(accounting: &str) -> String {
+        format!("{accounting}-accounting")
+    }
+
+    /// The slurmdbd pod.
+    pub fn pod(accounting: &str) -> String {
+        format!("{accounting}-accounting-0")
+    }
+}
+
+/// Deployment and Service of a RestApi.
+pub fn restapi_workload(restapi: &str) -> String {
+    format!("{restapi}-restapi")
+}
+
+/// The ConfigMap with `sshd_config` of a LoginSet or NodeSet.
+pub fn ssh_config(owner: &str) -> String {
+    format!("{owner}-ssh-config")
+}
+
+/// The Secret with the ssh host keys of a LoginSet.
+pub fn ssh_host_keys(loginset: &str) -> String {
+    format!("{loginset}-ssh-host-keys")
+}
+
+/// `<service>.<namespace>`: resolves in every pod of the Kubernetes cluster.
+pub fn service_host(service: &str, namespace: &str) -> String {
+    format!("{service}.{namespace}")
+}
+
+/// `<service>.<namespace>.svc.<domain>`.
+pub fn service_fqdn(service: &str, namespace: &str, cluster_domain: &str) -> String {
+    format!("{service}.{namespace}.svc.{cluster_domain}")
+}
+
+/// The cluster's domain, from the content of a pod's resolv.conf: the kubelet lists `svc.<domain>` in its search path.
+pub fn cluster_domain(resolv_conf: &str) -> &str {
+    resolv_conf
+        .lines()
+        .filter_map(|line| line.strip_prefix("search").filter(|rest| rest.starts_with([' ', '\t'])))
+        .flat_map(str::split_whitespace)
+        .find_map(|domain| domain.strip_prefix("svc."))
+        .unwrap_or(DEFAULT_CLUSTER_DOMAIN)
+}
+
+impl Controller {
+    /// Name of the Slurm cluster.
+    pub fn cluster_name(&self) -> String {
+        match &self.spec.cluster_name {
+            Some(name) if !name.is_empty() => name.clone(),
+            _ => format!("{}_{}", self.namespace().unwrap_or_default(), self.name_any()),
+        }
+    }
+
+    /// `host:port` where configless daemons fetch their configuration.
+    pub fn config_server(&self) -> String {
+        match &self.spec.external_config {
+            Some(external) if self.spec.external => format!("{}:{}", external.host, external.port),
+            _ => {
+                let service = controller::workload(&self.name_any());
+                format!("{}:{SLURMCTLD_PORT}", service_host(&service, &self.namespace().unwrap_or_default()))
+            }
+        }
+    }
+
+    /// The name of one slurmctld as Slurm knows it.
+    pub fn daemon_name(&self, ordinal: i32) -> String {
+        match &self.spec.external_config {
+            Some(external) if self.spec.external => external.host.clone(),
+            _ => controller::pod(&self.name_any(), ordinal),
+        }
+    }
+}
+
+impl NodeSetSpec {
+    /// The prefix of host names that the user wrote, blanks cut off.
+    fn hostname_prefix(&self) -> Option<&str> {
+        self.template.as_ref()?.spec.as_value().get("hostname")?.as_str()?.split_whitespace().next()
+    }
+}
+
+impl NodeSet {
+    /// What Slurm calls this NodeSet: its node set, its partition and its feature.
+    pub fn slurm_name(&self) -> String {
+        let name = self.spec.hostname_prefix().map_or("", |prefix| prefix.trim_matches('-'));
+        if name.is_empty() { self.name_any() } else { name.to_owned() }
+    }
+
+    /// An ordinal as it stands in names.
+    pub fn padded_ordinal(&self, ordinal: i32) -> String {
+        format!("{ordinal:0width$}", width = self.spec.padding())
+    }
+
+    /// Name of a numbered pod.
+    pub fn pod_name(&self, ordinal: i32) -> String {
+        format!("{}-{}", self.name_any(), self.padded_ordinal(ordinal))
+    }
+
+    /// Hostname of a numbered pod, hence of the Slurm node.
+    pub fn pod_hostname(&self, ordinal: i32) -> String {
+        match self.spec.hostname_prefix() {
+            Some(prefix) => format!("{prefix}{}", self.padded_ordinal(ordinal)),
+            None => self.pod_name(ordinal),
+        }
+    }
+
+    /// Name of a claim of one pod; `pod` is the padded ordinal, or the hostname with scaling mode DaemonSet.
+    pub fn claim_name(&self, template: &str, pod: &str) -> String {
+        format!("{template}-{}-{pod}", self.name_any())
+    }
+}
+
+impl TokenSpec {
+    /// The key in the Secret that holds the token.
+    pub fn secret_key(&self) -> &str {
+        self.secret_ref
+            .as_ref()
+            .map(|secret| secret.key.as_str())
+            .filter(|key| !key.is_empty())
+            .unwrap_or(DEFAULT_TOKEN_KEY)
+    }
+}
+
+impl Token {
+    /// Name of the Secret that holds the token.
+    pub fn secret_name(&self) -> String {
+        match &self.spec.secret_ref {
+            Some(secret) if !secret.name.is_empty() => secret.name.clone(),
+            _ => format!("{}-jwt-{}", self.name_any(), self.spec.username),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+    use serde_json::json;
+
+    fn nodeset(hostname: &str, padding: i64) -> NodeSet {
+        serde_json::from_value(json!({
+            "metadata": { "name": "gpu" },
+            "spec": {
+                "controllerRef": {},
+                "ordinalPadding": padding,
+                "template": { "spec": { "hostname": hostname } },
+            },
+        }))
+        .unwrap()
+    }
+
+    #[rstest]
+    #[case::not_set("", 0, "gpu", "gpu-7", "gpu-7")]
+    #[case::dash_is_part_of_host_names_only("foo-", 0, "foo", "gpu-7", "foo-7")]
+    #[case::padding("foo-", 3, "foo", "gpu-007", "foo-007")]
+    #[case::first_word_counts(" a b ", 0, "a", "gpu-7", "a7")]
+    #[case::blanks_count_as_not_set("  ", 0, "gpu", "gpu-7", "gpu-7")]
+    #[case::only_dashes_name_nothing("--", 0, "gpu", "gpu-7", "--7")]
+    #[case::negative_padding("", -5, "gpu", "gpu-7", "gpu-7")]
+    fn names_of_a_nodeset(
+        #[case] hostname: &str,
+        #[case] padding: i64,
+        #[case] slurm_name: &str,
+        #[case] pod: &str,
+        #[case] host: &str,
+    ) {
+        let nodeset = nodeset(hostname, padding);
+        assert_eq!(nodeset.slurm_name(), slurm_name);
+        assert_eq!((nodeset.pod_name(7).as_str(), nodeset.pod_hostname(7).as_str()), (pod, host));
+    }
+
+    #[test]
+    fn an_absurd_padding_makes_a_name_that_is_refused_and_not_one_that_fills_the_memory() {
+        assert_eq!(nodeset("", i64::MAX).padded_ordinal(1).len(), 63);
+    }
+
+    #[rstest]
+    #[case::of_a_pod("nameserver 10.0.0.10\nsearch ns.svc.foo.local svc.foo.local foo.local\n", "foo.local")]
+    #[case::none("nameserver 1.1.1.1\n", DEFAULT_CLUSTER_DOMAIN)]
+    #[case::empty_search("search\n", DEFAULT_CLUSTER_DOMAIN)]
+    #[case::another_word("searchsvc.bar svc.bar\n", DEFAULT_CLUSTER_DOMAIN)]
+    #[case::tabs("search\tsvc.tab.local", "tab.local")]
+    fn the_cluster_domain_comes_from_the_search_path(#[case] resolv_conf: &str, #[case] domain: &str) {
+        assert_eq!(cluster_domain(resolv_conf), domain);
+    }
+
+    #[test]
+    fn an_external_controller_is_where_its_configuration_says() {
+        let mut controller: Controller = serde_json::from_value(json!({
+            "metadata": { "name": "a", "namespace": "ns" },
+            "spec": { "externalConfig": { "host": "ctl.example", "port": 7000 } },
+        }))
+        .unwrap();
+        assert_eq!(controller.config_server(), "a-controller.ns:6817");
+        assert_eq!(controller.daemon_name(1), "a-controller-1");
+        controller.spec.external = true;
+        assert_eq!(controller.config_server(), "ctl.example:7000");
+        assert_eq!(controller.daemon_name(1), "ctl.example");
+        assert_eq!(controller.cluster_name(), "ns_a");
+    }
+}

@@ -1,0 +1,138 @@
+//! Parts of an object that stay as the user wrote them.
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::Value;
+use std::borrow::Cow;
+use std::fmt;
+use std::marker::PhantomData;
+
+/// The JSON of a `T`, kept verbatim.
+///
+/// The CRDs do not describe what is inside, so anything may be stored there: fields newer than this build,
+/// explicit zeros that must win over our defaults, and plain mistakes. Keeping the JSON loses none of them;
+/// [`Raw::read`] gives the typed view or says what is wrong.
+#[derive(Serialize, Deserialize)]
+#[serde(transparent, bound = "")]
+pub struct Raw<T> {
+    value: Value,
+    #[serde(skip)]
+    content: PhantomData<fn() -> T>,
+}
+
+/// A part of an object that cannot be read as what it should be.
+#[derive(Debug, thiserror::Error)]
+#[error("not a valid {expected}: {source}")]
+pub struct IllTyped {
+    expected: &'static str,
+    source: serde_json::Error,
+}
+
+impl<T> Raw<T> {
+    /// Wraps JSON as it is.
+    pub const fn new(value: Value) -> Self {
+        Self { value, content: PhantomData }
+    }
+
+    /// True if the user wrote nothing (or `null`, which says the same).
+    pub fn is_absent(&self) -> bool {
+        self.value.is_null()
+    }
+
+    /// What the user wrote, `null` if nothing.
+    pub const fn as_value(&self) -> &Value {
+        &self.value
+    }
+}
+
+impl<T: DeserializeOwned> Raw<T> {
+    /// The typed view, `None` if the user wrote nothing.
+    pub fn read(&self) -> Result<Option<T>, IllTyped> {
+        if self.is_absent() {
+            return Ok(None);
+        }
+        T::deserialize(&self.value)
+            .map(Some)
+            .map_err(|source| IllTyped { expected: short_name(std::any::type_name::<T>()), source })
+    }
+}
+
+impl<T: Serialize> Raw<T> {
+    /// Wraps the JSON of a typed value.
+    pub fn of(content: &T) -> Result<Self, serde_json::Error> {
+        serde_json::to_value(content).map(Self::new)
+    }
+}
+
+/// `Container` of `k8s_openapi::api::core::v1::Container`; a generic type keeps its parameters.
+fn short_name(type_name: &'static str) -> &'static str {
+    let path_end = type_name.find('<').unwrap_or(type_name.len());
+    type_name[..path_end].rfind("::").map_or(type_name, |at| &type_name[at + 2..])
+}
+
+impl<T> Default for Raw<T> {
+    fn default() -> Self {
+        Self::new(Value::Null)
+    }
+}
+
+impl<T> Clone for Raw<T> {
+    fn clone(&self) -> Self {
+        Self::new(self.value.clone())
+    }
+}
+
+impl<T> PartialEq for Raw<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.value == other.value
+    }
+}
+
+impl<T> fmt::Debug for Raw<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.value.fmt(f)
+    }
+}
+
+/// The schema of the open objects; fields of another shape say so with `schema_with`.
+impl<T> JsonSchema for Raw<T> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Raw".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::core::v1::Container;
+    use serde_json::json;
+
+    #[test]
+    fn unknown_fields_and_explicit_zeros_survive_a_round_trip() {
+        let written = json!({ "image": "a", "fieldOfTomorrow": { "x": [0, false, ""] }, "tty": false });
+        let raw: Raw<Container> = serde_json::from_value(written.clone()).unwrap();
+        assert_eq!(serde_json::to_value(&raw).unwrap(), written);
+        assert_eq!(raw.read().unwrap().unwrap().image.as_deref(), Some("a"));
+    }
+
+    #[test]
+    fn an_ill_typed_field_is_an_error_that_names_the_type_and_only_when_read() {
+        let raw: Raw<Container> = serde_json::from_value(json!({ "image": 5 })).unwrap();
+        let message = raw.read().unwrap_err().to_string();
+        assert!(message.starts_with("not a valid Container: invalid type: integer `5`"), "{message}");
+    }
+
+    #[test]
+    fn null_and_absent_are_alike() {
+        assert!(Raw::<Container>::default().is_absent());
+        assert_eq!(serde_json::from_value::<Raw<Container>>(Value::Null).unwrap().read().unwrap(), None);
+    }
+}

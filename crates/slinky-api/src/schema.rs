@@ -1,0 +1,167 @@
+//! Schema pieces that the derive cannot know: the vocabulary of Kubernetes' own schemas.
+//!
+//! Each function is used as `#[schemars(schema_with = "schema::...")]` on the fields it describes.
+
+use schemars::{Schema, SchemaGenerator, json_schema};
+use serde_json::{Value, json};
+
+/// What Kubernetes takes for a quantity such as `500m` or `1Gi`.
+const QUANTITY_PATTERN: &str = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
+/// What Prometheus takes for a duration such as `1m30s`.
+const PROMETHEUS_DURATION_PATTERN: &str =
+    "^(0|(([0-9]+)y)?(([0-9]+)w)?(([0-9]+)d)?(([0-9]+)h)?(([0-9]+)m)?(([0-9]+)s)?(([0-9]+)ms)?)$";
+const CONDITION_TYPE_PATTERN: &str = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$";
+const CONDITION_REASON_PATTERN: &str = "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$";
+
+/// CEL rules with the sentence that a violation shows.
+pub fn rules(rules: &[(&str, &str)]) -> Value {
+    rules.iter().map(|(rule, message)| json!({ "rule": rule, "message": message })).collect()
+}
+
+/// A whole number without a declared width.
+pub fn integer(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "integer" })
+}
+
+/// An RFC 3339 time.
+pub fn date_time(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "string", "format": "date-time" })
+}
+
+/// A Go duration. The format keyword has no name for it.
+pub fn duration(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "string" })
+}
+
+/// A number or a percentage.
+pub fn int_or_string(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "anyOf": [{ "type": "integer" }, { "type": "string" }], "x-kubernetes-int-or-string": true })
+}
+
+/// A Prometheus duration.
+pub fn prometheus_duration(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "string", "pattern": PROMETHEUS_DURATION_PATTERN })
+}
+
+/// Anything at all, `null` included.
+pub fn anything(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "x-kubernetes-preserve-unknown-fields": true, "nullable": true })
+}
+
+/// `metav1.Condition`, one per type, so that several writers can each own theirs.
+pub fn conditions(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array",
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["type"],
+        "items": {
+            "type": "object",
+            "description": "One aspect of the current state of this object.",
+            "required": ["lastTransitionTime", "message", "reason", "status", "type"],
+            "properties": {
+                "type": {
+                    "type": "string",
+                    "description": "Type of the condition in CamelCase or in foo.example.com/CamelCase.",
+                    "maxLength": 316,
+                    "pattern": CONDITION_TYPE_PATTERN,
+                },
+                "status": {
+                    "type": "string",
+                    "description": "Status of the condition.",
+                    "enum": ["True", "False", "Unknown"],
+                },
+                "reason": {
+                    "type": "string",
+                    "description": "Why the condition has this status, in one CamelCase word.",
+                    "minLength": 1,
+                    "maxLength": 1024,
+                    "pattern": CONDITION_REASON_PATTERN,
+                },
+                "message": {
+                    "type": "string",
+                    "description": "Details for people. May be empty.",
+                    "maxLength": 32768,
+                },
+                "lastTransitionTime": {
+                    "type": "string",
+                    "format": "date-time",
+                    "description": "When the status last changed.",
+                },
+                "observedGeneration": {
+                    "type": "integer",
+                    "format": "int64",
+                    "minimum": 0,
+                    "description": "The generation of the object that the condition was computed from.",
+                },
+            },
+        },
+    })
+}
+
+/// The fields of a `PersistentVolumeClaimSpec`.
+pub fn volume_claim(_: &mut SchemaGenerator) -> Schema {
+    let strings =
+        json!({ "type": "array", "items": { "type": "string" }, "x-kubernetes-list-type": "atomic" });
+    let quantities = json!({
+        "type": "object",
+        "additionalProperties": {
+            "anyOf": [{ "type": "integer" }, { "type": "string" }],
+            "pattern": QUANTITY_PATTERN,
+            "x-kubernetes-int-or-string": true,
+        },
+    });
+    json_schema!({
+        "type": "object",
+        "properties": {
+            "accessModes": strings,
+            "dataSource": {
+                "type": "object",
+                "required": ["kind", "name"],
+                "properties": {
+                    "apiGroup": { "type": "string" },
+                    "kind": { "type": "string" },
+                    "name": { "type": "string" },
+                },
+                "x-kubernetes-map-type": "atomic",
+            },
+            "dataSourceRef": {
+                "type": "object",
+                "required": ["kind", "name"],
+                "properties": {
+                    "apiGroup": { "type": "string" },
+                    "kind": { "type": "string" },
+                    "name": { "type": "string" },
+                    "namespace": { "type": "string" },
+                },
+            },
+            "resources": {
+                "type": "object",
+                "properties": { "limits": quantities, "requests": quantities },
+            },
+            "selector": {
+                "type": "object",
+                "properties": {
+                    "matchExpressions": {
+                        "type": "array",
+                        "items": {
+                            "type": "object",
+                            "required": ["key", "operator"],
+                            "properties": {
+                                "key": { "type": "string" },
+                                "operator": { "type": "string" },
+                                "values": strings,
+                            },
+                        },
+                        "x-kubernetes-list-type": "atomic",
+                    },
+                    "matchLabels": { "type": "object", "additionalProperties": { "type": "string" } },
+                },
+                "x-kubernetes-map-type": "atomic",
+            },
+            "storageClassName": { "type": "string" },
+            "volumeAttributesClassName": { "type": "string" },
+            "volumeMode": { "type": "string" },
+            "volumeName": { "type": "string" },
+        },
+    })
+}

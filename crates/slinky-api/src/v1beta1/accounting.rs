@@ -1,0 +1,129 @@
+//! `Accounting`: slurmdbd and the database it talks to.
+
+use super::common::{ConfigMapKeySelector, ExternalConfig, PodTemplate, SecretKeySelector, ServiceTemplate};
+use crate::{Raw, schema};
+use k8s_openapi::api::core::v1::Container;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
+
+const DEFAULT_STORAGE_PORT: i64 = 3306;
+const DEFAULT_STORAGE_DATABASE: &str = "slurm_acct_db";
+
+/// Slurm accounting: a slurmdbd that the operator runs, or one that runs elsewhere.
+#[skip_serializing_none]
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "slinky.slurm.net",
+    version = "v1beta1",
+    kind = "Accounting",
+    plural = "accountings",
+    shortname = "slurmdbd",
+    namespaced,
+    status = "AccountingStatus",
+    derive = "PartialEq",
+    doc = "Slurm accounting: slurmdbd and the database it talks to.",
+    printcolumn(
+        name = "READY",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="Ready")].status"#
+    ),
+    printcolumn(
+        name = "REASON",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="Ready")].reason"#,
+        priority = 1
+    ),
+    printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = schema::rules(&[
+    ("!self.external ? has(self.slurmKeyRef) : true", "slurmKeyRef must be set when external is false"),
+    ("!self.external ? has(self.jwtKeyRef) || has(self.jwtHs256KeyRef) : true", "jwtKeyRef or jwtHs256KeyRef must be set when external is false"),
+    ("self.external ? has(self.externalConfig) : true", "externalConfig must be set when external is true"),
+])))]
+pub struct AccountingSpec {
+    /// The key that Slurm daemons authenticate each other with.
+    pub slurm_key_ref: Option<SecretKeySelector>,
+    /// Deprecated: use `jwtKeyRef`.
+    pub jwt_hs256_key_ref: Option<SecretKeySelector>,
+    /// The key that JSON Web Tokens are signed with.
+    pub jwt_key_ref: Option<SecretKeySelector>,
+    /// Public keys of other token issuers (JWKS).
+    pub jwks_key_ref: Option<ConfigMapKeySelector>,
+    /// True if slurmdbd runs elsewhere; then nothing is made.
+    #[serde(default)]
+    pub external: bool,
+    /// Where the external slurmdbd is.
+    pub external_config: Option<ExternalConfig>,
+    /// Overrides for the slurmdbd container.
+    #[serde(default, skip_serializing_if = "Raw::is_absent")]
+    pub slurmdbd: Raw<Container>,
+    /// Overrides for the slurmdbd pod.
+    pub template: Option<PodTemplate>,
+    /// The database.
+    pub storage_config: Option<StorageConfig>,
+    /// Lines to append to slurmdbd.conf.
+    pub extra_conf: Option<String>,
+    /// Overrides for the Service.
+    pub service: Option<ServiceTemplate>,
+}
+
+/// The MariaDB or MySQL database of slurmdbd.
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct StorageConfig {
+    /// Host name of the database.
+    pub host: String,
+    /// Port of the database.
+    #[serde(default = "default_storage_port")]
+    #[schemars(schema_with = "schema::integer")]
+    pub port: i64,
+    /// Name of the database.
+    #[serde(default = "default_storage_database")]
+    pub database: String,
+    /// User that slurmdbd connects as.
+    pub username: Option<String>,
+    /// That user's password.
+    pub password_key_ref: SecretKeySelector,
+}
+
+const fn default_storage_port() -> i64 {
+    DEFAULT_STORAGE_PORT
+}
+
+fn default_storage_database() -> String {
+    DEFAULT_STORAGE_DATABASE.to_owned()
+}
+
+impl StorageConfig {
+    /// The port, 0 counting as not set.
+    pub const fn effective_port(&self) -> i64 {
+        if self.port == 0 { DEFAULT_STORAGE_PORT } else { self.port }
+    }
+
+    /// The database name, an empty one counting as not set.
+    pub fn effective_database(&self) -> &str {
+        if self.database.is_empty() { DEFAULT_STORAGE_DATABASE } else { &self.database }
+    }
+}
+
+impl AccountingSpec {
+    /// The signing key: the current field wins over the deprecated one.
+    pub fn signing_key_ref(&self) -> Option<&SecretKeySelector> {
+        self.jwt_key_ref.as_ref().or(self.jwt_hs256_key_ref.as_ref())
+    }
+}
+
+/// What the operator observed of an Accounting.
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct AccountingStatus {
+    /// Aspects of the current state.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::conditions")]
+    pub conditions: Vec<Condition>,
+}

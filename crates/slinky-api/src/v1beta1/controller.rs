@@ -1,0 +1,242 @@
+//! `Controller`: a Slurm cluster's slurmctld.
+
+use super::common::{
+    ConfigMapKeySelector, ExternalConfig, LocalObjectReference, PodTemplate, SecretKeySelector,
+    ServiceTemplate, enabled,
+};
+use crate::{IllTyped, Raw, schema};
+use k8s_openapi::api::core::v1::{Container, PersistentVolumeClaimSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use serde_with::skip_serializing_none;
+use std::collections::BTreeMap;
+
+/// A Slurm cluster: its slurmctld, or the address of one that runs elsewhere.
+#[skip_serializing_none]
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "slinky.slurm.net",
+    version = "v1beta1",
+    kind = "Controller",
+    plural = "controllers",
+    shortname = "slurmctld",
+    namespaced,
+    status = "ControllerStatus",
+    derive = "PartialEq",
+    doc = "A Slurm cluster: slurmctld, its configuration and its Services.",
+    printcolumn(
+        name = "READY",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="Ready")].status"#
+    ),
+    printcolumn(
+        name = "REASON",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="Ready")].reason"#,
+        priority = 1
+    ),
+    printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = schema::rules(&[
+    ("!self.external ? has(self.slurmKeyRef) : true", "slurmKeyRef must be set when external is false"),
+    ("!self.external ? has(self.jwtKeyRef) || has(self.jwtHs256KeyRef) : true", "jwtKeyRef or jwtHs256KeyRef must be set when external is false"),
+    ("self.external ? has(self.externalConfig) : true", "externalConfig must be set when external is true"),
+    ("has(self.ha) && self.ha.enabled ? has(self.persistence) && self.persistence.enabled && self.persistence.existingClaim.size() > 0 : true", "Slurm HA requires persistence.existingClaim to name a PersistentVolumeClaim with access mode ReadWriteMany"),
+])))]
+pub struct ControllerSpec {
+    /// Name of the Slurm cluster; `<namespace>_<name>` if not set.
+    pub cluster_name: Option<String>,
+    /// The key that Slurm daemons authenticate each other with.
+    pub slurm_key_ref: Option<SecretKeySelector>,
+    /// Deprecated: use `jwtKeyRef`.
+    pub jwt_hs256_key_ref: Option<SecretKeySelector>,
+    /// The key that JSON Web Tokens are signed with.
+    pub jwt_key_ref: Option<SecretKeySelector>,
+    /// Public keys of other token issuers (JWKS).
+    pub jwks_key_ref: Option<ConfigMapKeySelector>,
+    /// The Accounting of this cluster; none if not set.
+    pub accounting_ref: Option<LocalObjectReference>,
+    /// True if slurmctld runs elsewhere.
+    #[serde(default)]
+    pub external: bool,
+    /// Where the external slurmctld is.
+    pub external_config: Option<ExternalConfig>,
+    /// Standby slurmctld daemons.
+    pub ha: Option<HighAvailability>,
+    /// Overrides for the slurmctld container.
+    #[serde(default, skip_serializing_if = "Raw::is_absent")]
+    pub slurmctld: Raw<Container>,
+    /// True to apply configuration changes with `scontrol reconfigure` in place of a restart.
+    #[serde(default)]
+    pub inplace_reconfigure: bool,
+    /// Overrides for the container that runs `scontrol reconfigure`.
+    #[serde(default, skip_serializing_if = "Raw::is_absent")]
+    pub reconfigure: Raw<Container>,
+    /// Overrides for the container that prints slurmctld's log.
+    #[serde(default, skip_serializing_if = "Raw::is_absent")]
+    pub logfile: Raw<Container>,
+    /// Overrides for the slurmctld pod.
+    pub template: Option<PodTemplate>,
+    /// Lines to append to slurm.conf.
+    pub extra_conf: Option<String>,
+    /// ConfigMaps whose keys become files in /etc/slurm.
+    #[schemars(extend("nullable" = true))]
+    pub config_file_refs: Option<Vec<LocalObjectReference>>,
+    /// ConfigMaps with prolog scripts for the nodes.
+    #[schemars(extend("nullable" = true))]
+    pub prolog_script_refs: Option<Vec<LocalObjectReference>>,
+    /// ConfigMaps with epilog scripts for the nodes.
+    #[schemars(extend("nullable" = true))]
+    pub epilog_script_refs: Option<Vec<LocalObjectReference>>,
+    /// ConfigMaps with prolog scripts for slurmctld.
+    #[schemars(extend("nullable" = true))]
+    pub prolog_slurmctld_script_refs: Option<Vec<LocalObjectReference>>,
+    /// ConfigMaps with epilog scripts for slurmctld.
+    #[schemars(extend("nullable" = true))]
+    pub epilog_slurmctld_script_refs: Option<Vec<LocalObjectReference>>,
+    /// Where slurmctld saves its state.
+    pub persistence: Option<Persistence>,
+    /// Overrides for the client Service.
+    pub service: Option<ServiceTemplate>,
+    /// Slurm's Prometheus metrics.
+    pub metrics: Option<Metrics>,
+}
+
+/// Standby slurmctld daemons that take over when the active one fails.
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(extend("required" = ["enabled"]))]
+pub struct HighAvailability {
+    /// True to run backups.
+    #[serde(default)]
+    pub enabled: bool,
+    /// How many backups.
+    #[serde(default = "super::common::one")]
+    #[schemars(range(min = 1))]
+    pub backups: i32,
+}
+
+/// The volume of slurmctld's saved state. Other fields are those of a PersistentVolumeClaim's spec.
+#[skip_serializing_none]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("required" = ["enabled"]))]
+pub struct Persistence {
+    /// False to lose the state with the pod.
+    #[serde(default = "enabled")]
+    pub enabled: bool,
+    /// A claim that exists already, used in place of one that the operator makes.
+    pub existing_claim: Option<String>,
+    /// The spec of the claim that the operator makes, as the user wrote it.
+    #[serde(flatten)]
+    #[schemars(schema_with = "schema::volume_claim")]
+    pub claim: Map<String, Value>,
+}
+
+impl Default for Persistence {
+    fn default() -> Self {
+        Self { enabled: true, existing_claim: None, claim: Map::new() }
+    }
+}
+
+impl Persistence {
+    /// The claim to use as it is; an empty name counts as none.
+    pub fn existing_claim(&self) -> Option<&str> {
+        self.existing_claim.as_deref().filter(|name| !name.is_empty())
+    }
+
+    /// The typed spec of the claim to make.
+    pub fn claim_spec(&self) -> Result<PersistentVolumeClaimSpec, IllTyped> {
+        Raw::new(Value::Object(self.claim.clone())).read().map(Option::unwrap_or_default)
+    }
+}
+
+/// Slurm's Prometheus metrics.
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Metrics {
+    /// True to make slurmctld serve metrics.
+    #[serde(default)]
+    pub enabled: bool,
+    /// The ServiceMonitor that makes Prometheus read them.
+    #[schemars(extend("nullable" = true))]
+    pub service_monitor: Option<ServiceMonitor>,
+}
+
+/// A ServiceMonitor of the Prometheus operator.
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ServiceMonitor {
+    /// True to make the ServiceMonitor.
+    #[serde(default)]
+    pub enabled: bool,
+    /// Labels of the ServiceMonitor.
+    #[schemars(extend("nullable" = true))]
+    pub labels: Option<BTreeMap<String, String>>,
+    /// Annotations of the ServiceMonitor.
+    #[schemars(extend("nullable" = true))]
+    pub annotations: Option<BTreeMap<String, String>>,
+    /// How often to read the metrics.
+    #[serde(default)]
+    #[schemars(schema_with = "schema::prometheus_duration")]
+    pub interval: Option<String>,
+    /// How long one read may take.
+    #[serde(default)]
+    #[schemars(schema_with = "schema::prometheus_duration")]
+    pub scrape_timeout: Option<String>,
+    /// What to read; all of Slurm's metrics if not set.
+    #[schemars(extend("nullable" = true))]
+    pub endpoints: Option<Vec<MetricsEndpoint>>,
+}
+
+/// One path of Slurm's metrics.
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MetricsEndpoint {
+    /// The path, such as `/metrics/jobs`.
+    pub path: String,
+    /// How often to read it; that of the ServiceMonitor if not set.
+    #[serde(default)]
+    #[schemars(schema_with = "schema::prometheus_duration")]
+    pub interval: Option<String>,
+    /// How long one read may take; that of the ServiceMonitor if not set.
+    #[serde(default)]
+    #[schemars(schema_with = "schema::prometheus_duration")]
+    pub scrape_timeout: Option<String>,
+}
+
+impl ControllerSpec {
+    /// The signing key: the current field wins over the deprecated one.
+    pub fn signing_key_ref(&self) -> Option<&SecretKeySelector> {
+        self.jwt_key_ref.as_ref().or(self.jwt_hs256_key_ref.as_ref())
+    }
+
+    /// How many slurmctld daemons there are, the primary included.
+    pub fn daemons(&self) -> i32 {
+        match &self.ha {
+            Some(ha) if ha.enabled && !self.external => 1_i32.saturating_add(ha.backups.max(1)),
+            _ => 1,
+        }
+    }
+
+    /// True if standby daemons are wanted.
+    pub fn is_highly_available(&self) -> bool {
+        self.daemons() > 1
+    }
+}
+
+/// What the operator observed of a Controller.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ControllerStatus {
+    /// Aspects of the current state.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::conditions")]
+    pub conditions: Vec<Condition>,
+}

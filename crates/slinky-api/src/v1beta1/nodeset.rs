@@ -1,0 +1,326 @@
+//! `NodeSet`: pods that are Slurm nodes.
+
+use super::common::{LocalObjectReference, PodTemplate, SecretKeySelector, enabled, is_zero, one};
+use crate::{Raw, schema};
+use k8s_openapi::api::core::v1::{Container, PersistentVolumeClaim};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::CustomResource;
+use kube::core::Duration;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_with::skip_serializing_none;
+use std::collections::BTreeMap;
+
+/// A set of alike Slurm nodes, each a pod with slurmd.
+#[skip_serializing_none]
+#[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "slinky.slurm.net",
+    version = "v1beta1",
+    kind = "NodeSet",
+    plural = "nodesets",
+    shortname = "nodesets",
+    shortname = "nss",
+    shortname = "slurmd",
+    namespaced,
+    status = "NodeSetStatus",
+    derive = "PartialEq",
+    doc = "A set of alike Slurm nodes, each a pod with slurmd.",
+    scale(
+        spec_replicas_path = ".spec.replicas",
+        status_replicas_path = ".status.replicas",
+        label_selector_path = ".status.selector"
+    ),
+    printcolumn(name = "DESIRED", type_ = "integer", json_path = ".status.desired"),
+    printcolumn(name = "REPLICAS", type_ = "integer", json_path = ".status.replicas"),
+    printcolumn(name = "UPDATED", type_ = "integer", json_path = ".status.updatedReplicas"),
+    printcolumn(name = "READY", type_ = "integer", json_path = ".status.readyReplicas"),
+    printcolumn(name = "IDLE", type_ = "integer", json_path = ".status.slurmIdle", priority = 1),
+    printcolumn(name = "ALLOCATED", type_ = "integer", json_path = ".status.slurmAllocated", priority = 1),
+    printcolumn(name = "DOWN", type_ = "integer", json_path = ".status.slurmDown", priority = 1),
+    printcolumn(name = "DRAIN", type_ = "integer", json_path = ".status.slurmDrain", priority = 1),
+    printcolumn(
+        name = "REASON",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="Ready")].reason"#,
+        priority = 1
+    ),
+    printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeSetSpec {
+    /// The Controller of the Slurm cluster that the nodes belong to.
+    pub controller_ref: LocalObjectReference,
+    /// How many nodes. Ignored with scaling mode DaemonSet.
+    #[serde(default = "one")]
+    pub replicas: i32,
+    /// StatefulSet: numbered pods. DaemonSet: one pod on each Kubernetes node that fits.
+    #[serde(default)]
+    pub scaling_mode: ScalingMode,
+    /// Overrides for the slurmd container.
+    #[serde(default, skip_serializing_if = "Raw::is_absent")]
+    pub slurmd: Raw<Container>,
+    /// Login by ssh to nodes where the user has a job.
+    pub ssh: Option<Ssh>,
+    /// Overrides for the container that prints slurmd's log.
+    #[serde(default, skip_serializing_if = "Raw::is_absent")]
+    pub logfile: Raw<Container>,
+    /// Overrides for the worker pods.
+    pub template: Option<PodTemplate>,
+    /// Node parameters for slurmd's `--conf`: `Key=Value` items separated by blanks.
+    pub extra_conf: Option<String>,
+    /// The partition of these nodes.
+    pub partition: Option<Partition>,
+    /// Claims that each pod gets, as a list of core/v1 PersistentVolumeClaim.
+    #[serde(default, skip_serializing_if = "Raw::is_absent")]
+    #[schemars(schema_with = "schema::anything")]
+    pub volume_claim_templates: Raw<Vec<PersistentVolumeClaim>>,
+    /// How pods are replaced when their template changes.
+    pub update_strategy: Option<UpdateStrategy>,
+    /// How many old revisions to keep.
+    #[serde(default)]
+    pub revision_history_limit: i32,
+    /// What becomes of claims.
+    pub persistent_volume_claim_retention_policy: Option<ClaimRetentionPolicy>,
+    /// How long a pod must be ready to count as available.
+    pub min_ready_seconds: Option<i32>,
+    /// Ordinals in names are padded with zeros to this width.
+    #[serde(default)]
+    #[schemars(schema_with = "schema::integer")]
+    pub ordinal_padding: i64,
+    /// True to keep an ordinal on the Kubernetes node it first ran on.
+    #[serde(default)]
+    pub pin_to_node: bool,
+    /// False to let evictions take pods that run jobs.
+    #[serde(default = "enabled")]
+    pub workload_disruption_protection: bool,
+    /// When records of Slurm nodes without a pod are deleted.
+    #[serde(default)]
+    pub prune_slurm_node_records: PruneSlurmNodeRecords,
+    /// True to allow several worker pods on one Kubernetes node.
+    #[serde(default)]
+    pub oversubscribe_node: bool,
+}
+
+/// How the number and place of pods is decided.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ScalingMode {
+    /// One pod on each Kubernetes node that fits.
+    DaemonSet,
+    /// Numbered pods, as many as replicas.
+    #[default]
+    StatefulSet,
+}
+
+/// Login by ssh to nodes where the user has a job.
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("required" = ["enabled", "sssdConfRef"]))]
+pub struct Ssh {
+    /// True to run sshd in the worker pods.
+    #[serde(default)]
+    pub enabled: bool,
+    /// Lines to append to `sshd_config`.
+    pub extra_sshd_config: Option<String>,
+    /// The sssd.conf that says who may log in.
+    pub sssd_conf_ref: SecretKeySelector,
+}
+
+/// The partition of a NodeSet.
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(extend("required" = ["enabled"]))]
+pub struct Partition {
+    /// True to make a partition of the nodes.
+    #[serde(default)]
+    pub enabled: bool,
+    /// Parameters of the partition, on one line.
+    #[schemars(regex(pattern = r"^[^\n]+$"))]
+    pub config: Option<String>,
+}
+
+/// How pods are replaced when their template changes.
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = schema::rules(&[(
+    "self.type != 'ScheduledUpdate' || (has(self.scheduledUpdate.startTime) && has(self.scheduledUpdate.duration))",
+    "scheduledUpdate.startTime and scheduledUpdate.duration must be set when type is ScheduledUpdate",
+)])))]
+pub struct UpdateStrategy {
+    /// Which of the strategies.
+    #[serde(rename = "type", default)]
+    pub type_: UpdateStrategyType,
+    /// Bounds of a rolling update.
+    pub rolling_update: Option<RollingUpdate>,
+    /// When a scheduled update takes place.
+    pub scheduled_update: Option<ScheduledUpdate>,
+}
+
+/// The strategies of replacing pods.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum UpdateStrategyType {
+    /// A few at a time, each drained first.
+    #[default]
+    RollingUpdate,
+    /// Whenever somebody deletes the old pod.
+    OnDelete,
+    /// All at once, inside a Slurm reservation.
+    ScheduledUpdate,
+}
+
+/// Bounds of a rolling update.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RollingUpdate {
+    /// How many pods may be unavailable at once, as a number or a percentage.
+    #[serde(default = "quarter")]
+    #[schemars(schema_with = "schema::int_or_string")]
+    pub max_unavailable: Raw<IntOrString>,
+}
+
+fn quarter() -> Raw<IntOrString> {
+    Raw::new(Value::from("25%"))
+}
+
+impl Default for RollingUpdate {
+    fn default() -> Self {
+        Self { max_unavailable: quarter() }
+    }
+}
+
+/// The Slurm reservation in which a scheduled update takes place.
+#[skip_serializing_none]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ScheduledUpdate {
+    /// When it begins (RFC 3339).
+    #[serde(default, skip_serializing_if = "Raw::is_absent")]
+    #[schemars(schema_with = "schema::date_time")]
+    pub start_time: Raw<Time>,
+    /// How long it lasts, as a Go duration.
+    #[serde(default = "half_an_hour")]
+    #[schemars(schema_with = "schema::duration")]
+    pub duration: Raw<Duration>,
+    /// Additional flags of the reservation.
+    #[schemars(extend("nullable" = true))]
+    pub flags: Option<Vec<String>>,
+}
+
+fn half_an_hour() -> Raw<Duration> {
+    Raw::new(Value::from("30m"))
+}
+
+/// What becomes of claims that are no longer needed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClaimRetentionPolicy {
+    /// When the NodeSet is deleted.
+    #[serde(default)]
+    pub when_deleted: ClaimRetention,
+    /// When the NodeSet is scaled in.
+    #[serde(default)]
+    pub when_scaled: ClaimRetention,
+}
+
+/// To keep or not to keep a claim.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ClaimRetention {
+    /// It stays.
+    #[default]
+    Retain,
+    /// It goes.
+    Delete,
+}
+
+/// When records of Slurm nodes without a pod are deleted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum PruneSlurmNodeRecords {
+    /// They stay.
+    #[default]
+    Never,
+    /// When the Kubernetes node is gone too.
+    NodeNotFound,
+}
+
+impl NodeSetSpec {
+    /// The update strategy, that of an absent field included.
+    pub fn effective_update_strategy(&self) -> UpdateStrategy {
+        self.update_strategy.clone().unwrap_or_default()
+    }
+
+    /// What becomes of claims.
+    pub fn claim_retention(&self) -> ClaimRetentionPolicy {
+        self.persistent_volume_claim_retention_policy.clone().unwrap_or_default()
+    }
+
+    /// The ssh settings if ssh is wanted.
+    pub fn enabled_ssh(&self) -> Option<&Ssh> {
+        self.ssh.as_ref().filter(|ssh| ssh.enabled)
+    }
+
+    /// The partition if one is wanted.
+    pub fn enabled_partition(&self) -> Option<&Partition> {
+        self.partition.as_ref().filter(|partition| partition.enabled)
+    }
+
+    /// Digits that an ordinal has at least. Negative and absurd widths pass the schema; names have their limit.
+    pub fn padding(&self) -> usize {
+        usize::try_from(self.ordinal_padding.clamp(0, 63)).unwrap_or_default()
+    }
+}
+
+/// What the operator observed of a NodeSet. Counters are left out while they are zero.
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeSetStatus {
+    /// How many pods there should be.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub desired: i32,
+    /// How many pods there are.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub replicas: i32,
+    /// How many pods have the current template.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub updated_replicas: i32,
+    /// How many pods are ready.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub ready_replicas: i32,
+    /// How many pods have been ready for long enough.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub available_replicas: i32,
+    /// How many pods have not.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unavailable_replicas: i32,
+    /// How many Slurm nodes are idle.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub slurm_idle: i32,
+    /// How many Slurm nodes run jobs.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub slurm_allocated: i32,
+    /// How many Slurm nodes are down.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub slurm_down: i32,
+    /// How many Slurm nodes are draining or drained.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub slurm_drain: i32,
+    /// The generation that this status was computed from.
+    pub observed_generation: Option<i64>,
+    /// Hash of the current revision.
+    pub node_set_hash: String,
+    /// How many hashes of revisions collided.
+    pub collision_count: Option<i32>,
+    /// Aspects of the current state.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::conditions")]
+    pub conditions: Vec<Condition>,
+    /// The Kubernetes node of each ordinal, while `pinToNode` is set.
+    #[schemars(extend("nullable" = true))]
+    pub ordinal_to_node: Option<BTreeMap<String, String>>,
+    /// Selects the pods, for the scale subresource.
+    pub selector: String,
+}

@@ -1,0 +1,25 @@
+//! The definitions in the repository are the ones that the types give: they are the snapshot of the API.
+
+use std::path::Path;
+
+#[test]
+fn files_in_the_repository_are_what_crdgen_writes() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    for (path, content) in slinky_api::crd::files().unwrap() {
+        let on_disk = std::fs::read_to_string(root.join(&path)).unwrap_or_default();
+        assert!(on_disk == content, "{path} is not current: run `cargo run -p slinky-api --bin crdgen`");
+    }
+}
+
+#[test]
+fn definitions_are_byte_stable() {
+    assert_eq!(slinky_api::crd::files().unwrap(), slinky_api::crd::files().unwrap());
+}
+
+/// A helm template is no place for an unintended action.
+#[test]
+fn no_definition_has_template_syntax() {
+    for (path, content) in slinky_api::crd::files().unwrap() {
+        assert!(!content.contains("{{"), "{path} has template syntax");
+    }
+}

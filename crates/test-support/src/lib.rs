@@ -1,0 +1,5 @@
+//! What tests of several crates share. A dev-dependency only.
+
+#![expect(clippy::expect_used, reason = "a panic is how a test fails")]
+
+pub mod conformance;
