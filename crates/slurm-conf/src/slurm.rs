@@ -1,0 +1,249 @@
+//! slurm.conf, complete for our own slurmctld or minimal for one outside the cluster.
+
+use crate::merged::{Required, auth_options, write_merged};
+use crate::value::{ConfLine, ConfName, ConfValue};
+use crate::writer::Writer;
+use crate::{SLURMCTLD_PORT, SLURMD_PORT};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+
+const SLURM_USER: &str = "slurm";
+const SLURMCTLD_LOG: &str = "/var/log/slurm/slurmctld.log";
+
+/// Slurm keeps a table of this many nodes at least, as it always has.
+const MIN_NODE_COUNT: u32 = 1024;
+
+/// Everything that the slurm.conf of a cluster depends on.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SlurmConf {
+    /// Name of the cluster, also the name of the directory with slurmctld's state.
+    pub cluster_name: ConfName,
+    /// The slurmctld daemons: the primary first, then its backups.
+    pub controllers: Vec<ControllerHost>,
+    /// Where clients find whichever slurmctld is active.
+    pub controller_address: ConfValue,
+    /// How many nodes the cluster may have. `MaxNodeCount` is this, rounded up so that it rarely changes.
+    #[serde(default)]
+    pub cluster_size: u32,
+    /// A JWKS file is mounted beside the JWT key.
+    #[serde(default)]
+    pub jwks: bool,
+    /// slurmctld serves metrics.
+    #[serde(default)]
+    pub metrics: bool,
+    /// The slurmdbd to account with, if any.
+    #[serde(default)]
+    pub accounting: Option<AccountingAddress>,
+    /// Scripts that slurmctld runs before a job, in any order.
+    #[serde(default)]
+    pub prolog_slurmctld: Vec<ConfName>,
+    /// Scripts that slurmctld runs after a job, in any order.
+    #[serde(default)]
+    pub epilog_slurmctld: Vec<ConfName>,
+    /// Scripts that slurmd runs before a job, in any order.
+    #[serde(default)]
+    pub prolog: Vec<ConfName>,
+    /// Scripts that slurmd runs after a job, in any order.
+    #[serde(default)]
+    pub epilog: Vec<ConfName>,
+    /// The sets of worker nodes by the name of their object, which decides their order.
+    #[serde(default)]
+    pub node_sets: BTreeMap<String, NodeSet>,
+    /// Free text of the user, put in verbatim.
+    #[serde(default)]
+    pub extra_conf: String,
+}
+
+/// One slurmctld daemon.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ControllerHost {
+    /// Its host name.
+    pub name: ConfName,
+    /// The address under which it is reached.
+    pub address: ConfName,
+}
+
+/// Where slurmdbd is reached.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AccountingAddress {
+    /// Host name or address.
+    pub host: ConfValue,
+    /// Port.
+    pub port: u16,
+}
+
+/// A set of worker nodes. They register by themselves, so only their common feature is known.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeSet {
+    /// Name in Slurm: of the node set, of the feature of its nodes, and of its partition.
+    pub name: ConfName,
+    /// Options of a partition of its own, if it has one.
+    #[serde(default)]
+    pub partition: Option<ConfLine>,
+}
+
+/// Everything that the minimal slurm.conf for a slurmctld outside the cluster depends on.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExternalSlurmConf {
+    /// Name of the cluster.
+    pub cluster_name: ConfName,
+    /// Host of the slurmctld.
+    pub host: ConfValue,
+    /// Port of the slurmctld.
+    pub port: u16,
+    /// The slurmdbd to account with, if any.
+    #[serde(default)]
+    pub accounting: Option<AccountingAddress>,
+}
+
+impl SlurmConf {
+    /// Renders the file.
+    pub fn render(&self) -> String {
+        let required = self.required_options();
+        let mut file = Writer::new('=');
+        self.write_general(&mut file);
+        write_logging(&mut file);
+        self.write_plugins(&mut file, &required);
+        write_accounting(&mut file, self.accounting.as_ref());
+        self.write_scripts(&mut file);
+        self.write_node_sets(&mut file);
+        file.extra(&self.extra_conf);
+        write_merged(&mut file, &required, &self.extra_conf);
+        file.finish()
+    }
+
+    fn required_options(&self) -> Required {
+        let mut required = auth_options(self.jwks);
+        required.insert("SlurmctldParameters", vec!["enable_configless", "reconfig_on_restart"]);
+        required
+    }
+
+    fn write_general(&self, file: &mut Writer) {
+        file.section("GENERAL");
+        file.entry("ClusterName", &self.cluster_name);
+        file.entry("SlurmUser", SLURM_USER);
+        for controller in &self.controllers {
+            file.entry("SlurmctldHost", format_args!("{}({})", controller.name, controller.address));
+        }
+        file.entry("SlurmctldPort", SLURMCTLD_PORT);
+        file.entry("SlurmctldAddr", &self.controller_address);
+        file.entry("StateSaveLocation", format_args!("/var/spool/slurmctld/{}", self.cluster_name));
+        file.entry("SlurmdUser", "root");
+        file.entry("SlurmdPort", SLURMD_PORT);
+        file.entry("SlurmdSpoolDir", "/var/spool/slurmd");
+        file.entry("MaxNodeCount", max_node_count(self.cluster_size));
+    }
+
+    fn write_plugins(&self, file: &mut Writer, required: &Required) {
+        write_auth_types(file);
+        for key in ["AuthAltParameters", "AuthInfo", "SlurmctldParameters"] {
+            file.entry(key, required[key].join(","));
+        }
+        if self.metrics {
+            file.entry("MetricsType", "metrics/openmetrics");
+        }
+    }
+
+    /// slurmctld runs its scripts by path; those of slurmd travel to the nodes by their bare names.
+    fn write_scripts(&self, file: &mut Writer) {
+        let in_slurmctld =
+            [("PrologSlurmctld", &self.prolog_slurmctld), ("EpilogSlurmctld", &self.epilog_slurmctld)];
+        write_script_section(file, "SLURMCTLD PROLOG & EPILOG", "/etc/slurm/", in_slurmctld);
+        let in_slurmd = [("Prolog", &self.prolog), ("Epilog", &self.epilog)];
+        write_script_section(file, "PROLOG & EPILOG", "", in_slurmd);
+    }
+
+    fn write_node_sets(&self, file: &mut Writer) {
+        if self.node_sets.is_empty() {
+            return;
+        }
+        file.section("NODESET & PARTITION");
+        for NodeSet { name, partition } in self.node_sets.values() {
+            file.raw(&format!("NodeSet={name} Feature={name}"));
+            if let Some(options) = partition {
+                file.raw(&format!("PartitionName={name} Nodes={name} {options}"));
+            }
+        }
+    }
+}
+
+impl ExternalSlurmConf {
+    /// Renders the file, just enough for a client of that slurmctld.
+    pub fn render(&self) -> String {
+        let mut file = Writer::new('=');
+        file.section("GENERAL");
+        file.entry("ClusterName", &self.cluster_name);
+        file.entry("SlurmUser", SLURM_USER);
+        file.entry("SlurmctldHost", &self.host);
+        file.entry("SlurmctldPort", self.port);
+        write_auth_types(&mut file);
+        write_accounting(&mut file, self.accounting.as_ref());
+        file.finish()
+    }
+}
+
+/// Powers of two: a cluster that grows or shrinks by a few nodes keeps its configuration.
+fn max_node_count(cluster_size: u32) -> u32 {
+    cluster_size.checked_next_power_of_two().unwrap_or(cluster_size).max(MIN_NODE_COUNT)
+}
+
+fn write_logging(file: &mut Writer) {
+    file.section("LOGGING");
+    file.entry("SlurmctldLogFile", SLURMCTLD_LOG);
+    file.entry("SlurmSchedLogFile", SLURMCTLD_LOG);
+    file.entry("SlurmdLogFile", "/var/log/slurm/slurmd.log");
+}
+
+fn write_auth_types(file: &mut Writer) {
+    file.section("PLUGINS & PARAMETERS");
+    file.entry("AuthType", "auth/slurm");
+    file.entry("CredType", "cred/slurm");
+    file.entry("AuthAltTypes", "auth/jwt");
+}
+
+fn write_accounting(file: &mut Writer, accounting: Option<&AccountingAddress>) {
+    file.section("ACCOUNTING");
+    match accounting {
+        Some(AccountingAddress { host, port }) => {
+            file.entry("AccountingStorageType", "accounting_storage/slurmdbd");
+            file.entry("AccountingStorageHost", host);
+            file.entry("AccountingStoragePort", port);
+        }
+        None => file.entry("AccountingStorageType", "accounting_storage/none"),
+    }
+}
+
+fn write_script_section(file: &mut Writer, title: &str, directory: &str, kinds: [(&str, &Vec<ConfName>); 2]) {
+    if kinds.iter().all(|(_, scripts)| scripts.is_empty()) {
+        return;
+    }
+    file.section(title);
+    for (key, scripts) in kinds {
+        let mut sorted: Vec<&ConfName> = scripts.iter().collect();
+        sorted.sort();
+        for script in sorted {
+            file.entry(key, format_args!("{directory}{script}"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case(0, 1024)]
+    #[case(1024, 1024)]
+    #[case(1025, 2048)]
+    #[case(10_000, 16_384)]
+    #[case(u32::MAX, u32::MAX)]
+    fn the_node_table_holds_the_cluster(#[case] size: u32, #[case] expected: u32) {
+        assert_eq!(max_node_count(size), expected);
+    }
+}

@@ -1,0 +1,243 @@
+//! User text that is safe to put on a configuration line.
+//!
+//! Each type can only hold text that Slurm reads back as exactly that text. The errors name the field and the
+//! offending character, never the text itself: it may be a password.
+
+use crate::text;
+use serde::Deserialize;
+use std::fmt;
+
+/// Why a text cannot be written on a configuration line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Problem {
+    /// There is nothing to write.
+    #[error("must not be empty")]
+    Empty,
+    /// A character that Slurm would not read as part of the value.
+    #[error("must not contain {0:?}")]
+    Character(char),
+    /// A `#` starts a comment.
+    #[error("must not contain '#', which starts a comment (write \\# to mean the character)")]
+    Comment,
+    /// A blank ends a value that is not in double quotes.
+    #[error("must not contain {0:?} unless the whole value is in double quotes")]
+    Blank(char),
+    /// A backslash at the end joins the line with the next one.
+    #[error("must not end in a backslash, which joins the line with the next one")]
+    Continuation,
+    /// The text is more than one line.
+    #[error("must be a single line")]
+    SeveralLines,
+}
+
+/// A field whose text cannot be written.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{field} {problem}")]
+pub struct ValueError {
+    /// The field, as the user knows it.
+    pub field: String,
+    /// What is wrong with its text.
+    pub problem: Problem,
+}
+
+/// One value: a word, or a text in double quotes.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(try_from = "String")]
+pub struct ConfValue(String);
+
+/// The name of a node set, partition or file: a word free of everything that structures a list or an option.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(try_from = "String")]
+pub struct ConfName(String);
+
+/// The options of one line, possibly none.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(try_from = "String")]
+pub struct ConfLine(String);
+
+/// A value that must not be printed, such as a password.
+#[derive(Clone, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub struct Secret(ConfValue);
+
+impl ConfValue {
+    /// Takes `text` as the value of `field`.
+    pub fn new(field: &str, text: &str) -> Result<Self, ValueError> {
+        Self::parse(text).map_err(|problem| ValueError { field: field.to_owned(), problem })
+    }
+
+    fn parse(text: &str) -> Result<Self, Problem> {
+        refuse_control_characters(text)?;
+        let quoted = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+        let inner = quoted.unwrap_or(text);
+        if inner.is_empty() {
+            return Err(Problem::Empty);
+        }
+        if let Some(blank) = inner.chars().find(|c| quoted.is_none() && c.is_whitespace()) {
+            return Err(Problem::Blank(blank));
+        }
+        if inner.starts_with('"') || (quoted.is_some() && inner.contains('"')) {
+            return Err(Problem::Character('"'));
+        }
+        if text::unescaped(text, '#').is_some() {
+            return Err(Problem::Comment);
+        }
+        if text::continues(text) {
+            return Err(Problem::Continuation);
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl ConfName {
+    /// Takes `text` as the name in `field`.
+    pub fn new(field: &str, text: &str) -> Result<Self, ValueError> {
+        Self::parse(text).map_err(|problem| ValueError { field: field.to_owned(), problem })
+    }
+
+    fn parse(text: &str) -> Result<Self, Problem> {
+        if text.is_empty() {
+            return Err(Problem::Empty);
+        }
+        match text.chars().find(|c| c.is_whitespace() || c.is_control() || "#=,\"'\\[]()".contains(*c)) {
+            Some(character) => Err(Problem::Character(character)),
+            None => Ok(Self(text.to_owned())),
+        }
+    }
+}
+
+impl ConfLine {
+    /// Takes `text` as the options in `field`. Comments and line breaks that Slurm would drop are dropped here.
+    pub fn new(field: &str, text: &str) -> Result<Self, ValueError> {
+        Self::parse(text).map_err(|problem| ValueError { field: field.to_owned(), problem })
+    }
+
+    fn parse(text: &str) -> Result<Self, Problem> {
+        let mut lines = text::logical_lines(text).into_iter();
+        let line = lines.next().map(|line| line.text).unwrap_or_default();
+        if lines.next().is_some() {
+            return Err(Problem::SeveralLines);
+        }
+        refuse_control_characters(line.replace('\t', " ").as_str())?;
+        Ok(Self(line))
+    }
+}
+
+impl Secret {
+    /// Takes `text` as the secret value of `field`.
+    pub fn new(field: &str, text: &str) -> Result<Self, ValueError> {
+        ConfValue::new(field, text).map(Self)
+    }
+
+    /// The text, to be written into the file and nowhere else.
+    pub(crate) fn expose(&self) -> &str {
+        self.0.as_ref()
+    }
+}
+
+fn refuse_control_characters(text: &str) -> Result<(), Problem> {
+    text.chars().find(|c| c.is_control()).map_or(Ok(()), |character| Err(Problem::Character(character)))
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}
+
+/// What the three text types have in common: they show their text and are read through their checks.
+macro_rules! checked_text {
+    ($($name:ident),*) => {$(
+        impl AsRef<str> for $name {
+            fn as_ref(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = Problem;
+
+            fn try_from(text: String) -> Result<Self, Problem> {
+                Self::parse(&text)
+            }
+        }
+    )*};
+}
+
+checked_text!(ConfValue, ConfName, ConfLine);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case("plain")]
+    #[case("a=b,c=/d")]
+    #[case("\"two words\"")]
+    #[case("it's")]
+    #[case("a\"b")]
+    #[case("p\\#w")]
+    #[case("back\\\\")]
+    fn a_value_slurm_reads_back_is_taken(#[case] text: &str) {
+        assert_eq!(ConfValue::new("f", text).unwrap().as_ref(), text);
+    }
+
+    #[rstest]
+    #[case("", Problem::Empty)]
+    #[case("\"\"", Problem::Empty)]
+    #[case("a\nSlurmUser=root", Problem::Character('\n'))]
+    #[case("a\rb", Problem::Character('\r'))]
+    #[case("a\0", Problem::Character('\0'))]
+    #[case("a#b", Problem::Comment)]
+    #[case("a\\\\#b", Problem::Comment)]
+    #[case("two words", Problem::Blank(' '))]
+    #[case("\"open end", Problem::Blank(' '))]
+    #[case("\"open", Problem::Character('"'))]
+    #[case("\"a\"b\"", Problem::Character('"'))]
+    #[case("a\\", Problem::Continuation)]
+    fn a_value_that_would_leave_its_place_is_refused(#[case] text: &str, #[case] problem: Problem) {
+        assert_eq!(ConfValue::new("f", text).unwrap_err().problem, problem);
+    }
+
+    #[rstest]
+    #[case("gpu-a100.x_1", None)]
+    #[case("", Some(Problem::Empty))]
+    #[case("a b", Some(Problem::Character(' ')))]
+    #[case("a,b", Some(Problem::Character(',')))]
+    #[case("a=b", Some(Problem::Character('=')))]
+    #[case("n[1-2]", Some(Problem::Character('[')))]
+    fn names_are_single_words(#[case] text: &str, #[case] problem: Option<Problem>) {
+        assert_eq!(ConfName::new("f", text).err().map(|error| error.problem), problem);
+    }
+
+    #[rstest]
+    #[case("", Ok(""))]
+    #[case("State=UP MaxTime=UNLIMITED", Ok("State=UP MaxTime=UNLIMITED"))]
+    #[case("State=UP\n", Ok("State=UP"))]
+    #[case("State=UP # for all\n", Ok("State=UP"))]
+    #[case("State=UP \\\nMaxTime=1\n", Ok("State=UP MaxTime=1"))]
+    #[case("State=UP\\", Ok("State=UP"))]
+    #[case("State=UP\nSlurmUser=root", Err(Problem::SeveralLines))]
+    #[case("State=UP\0", Err(Problem::Character('\0')))]
+    fn the_options_of_a_line_are_one_line(#[case] text: &str, #[case] expected: Result<&str, Problem>) {
+        let found = ConfLine::new("f", text);
+        assert_eq!(found.as_ref().map(AsRef::as_ref).map_err(|error| error.problem), expected);
+    }
+
+    #[test]
+    fn an_error_names_the_field_and_the_character_but_not_the_text() {
+        let message = Secret::new("storageConfig.passwordKeyRef", "hush hush").unwrap_err().to_string();
+        assert_eq!(
+            message,
+            "storageConfig.passwordKeyRef must not contain ' ' unless the whole value is in double quotes"
+        );
+        assert_eq!(format!("{:?}", Secret::new("f", "hush").unwrap()), "Secret(..)");
+    }
+}

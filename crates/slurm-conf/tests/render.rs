@@ -1,0 +1,81 @@
+//! Each input under `inputs/` renders to the snapshot of its name, byte for byte.
+#![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+use serde::de::DeserializeOwned;
+use slurm_conf::check::{Severity, check_slurm_conf, check_slurmdbd_conf};
+use slurm_conf::{ExternalSlurmConf, SlurmConf, SlurmdbdConf, same_meaning};
+use std::fs;
+use std::path::Path;
+
+fn read<T: DeserializeOwned>(path: &Path) -> T {
+    serde_saphyr::from_str(&fs::read_to_string(path).unwrap()).unwrap()
+}
+
+#[test]
+fn slurm_conf() {
+    insta::glob!("inputs/slurm/*.yaml", |path| {
+        let conf: SlurmConf = read(path);
+        let text = conf.render();
+        insta::assert_snapshot!(text);
+        let errors: Vec<_> =
+            check_slurm_conf(&text, None).into_iter().filter(|f| f.severity == Severity::Error).collect();
+        assert_eq!(errors, []);
+    });
+}
+
+#[test]
+fn slurm_conf_of_an_external_controller() {
+    insta::glob!("inputs/external/*.yaml", |path| {
+        let conf: ExternalSlurmConf = read(path);
+        insta::assert_snapshot!(conf.render());
+    });
+}
+
+#[test]
+fn slurmdbd_conf() {
+    insta::glob!("inputs/slurmdbd/*.yaml", |path| {
+        let conf: SlurmdbdConf = read(path);
+        insta::assert_snapshot!(conf.render());
+    });
+}
+
+/// Snapshots do not show how a file ends.
+#[test]
+fn a_file_ends_in_one_line_break_after_the_users_own() {
+    let mut conf: SlurmConf = read(Path::new("tests/inputs/slurm/minimal.yaml"));
+    assert!(conf.render().ends_with("\nAccountingStorageType=accounting_storage/none\n"));
+    conf.extra_conf = "MinJobAge=2".to_owned();
+    assert!(conf.render().ends_with("\n#\n### EXTRA CONFIG ###\nMinJobAge=2\n"));
+    conf.extra_conf = "MinJobAge=2\n".to_owned();
+    assert!(conf.render().ends_with("\n#\n### EXTRA CONFIG ###\nMinJobAge=2\n\n"));
+}
+
+#[test]
+fn a_database_without_a_user_is_found_by_the_check() {
+    let conf: SlurmdbdConf = read(Path::new("tests/inputs/slurmdbd/minimal.yaml"));
+    let lines: Vec<_> = check_slurmdbd_conf(&conf.render()).into_iter().map(|finding| finding.line).collect();
+    let user = conf.render().lines().position(|line| line == "StorageUser=").unwrap() + 1;
+    assert_eq!(lines, [user]);
+}
+
+#[test]
+fn another_layout_of_a_file_means_the_same_and_another_value_does_not() {
+    let conf: SlurmConf = read(Path::new("tests/inputs/slurm/everything.yaml"));
+    let text = conf.render();
+    let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+    let bare = lines.join(" \n\n ");
+    assert!(same_meaning(&text, &bare));
+    assert!(!same_meaning(&text, &bare.replace("=6817", "=6818")));
+}
+
+#[test]
+fn an_input_whose_text_leaves_its_line_is_refused() {
+    let input = fs::read_to_string("tests/inputs/slurm/minimal.yaml").unwrap();
+    let broken = input.replace("slurm_lab", "'slurm_lab SlurmUser=root'");
+    assert!(
+        serde_saphyr::from_str::<SlurmConf>(&broken)
+            .unwrap_err()
+            .to_string()
+            .contains("must not contain ' '")
+    );
+}
