@@ -8,6 +8,7 @@ mod progress;
 mod suite;
 
 use clap::{Parser, Subcommand};
+use std::process::ExitCode;
 
 /// Everything this project does to itself: a local cluster, its images, the tests.
 #[derive(Parser)]
@@ -29,10 +30,17 @@ enum Command {
     Test(suite::Args),
 }
 
-fn main() -> anyhow::Result<()> {
-    match Args::parse().command {
+fn main() -> ExitCode {
+    let result = match Args::parse().command {
         Command::Cluster(command) => cluster::run(&command),
         Command::Images(command) => images::run(&command),
         Command::Test(args) => suite::run(&args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
     }
 }

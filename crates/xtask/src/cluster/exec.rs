@@ -1,0 +1,52 @@
+//! Runs commands that can reach a cluster.
+
+use super::layout::Layout;
+use super::processes::MARKER;
+use super::profile::TOOLS;
+use super::sandbox::Sandbox;
+use anyhow::{Context, Result, bail};
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+/// Where commands find the cluster's directory, and with it the audit log.
+const DIRECTORY: &str = "SLURM_OPERATOR_CLUSTER_DIR";
+
+/// Becomes a command with the cluster's network, names and credentials; returns only when that fails.
+///
+/// No process stays in between, so standard streams, signals and the exit code are the command's own. It keeps the
+/// machine's file system, except for the resolver configuration.
+pub fn exec(layout: &Layout, command: &[OsString]) -> Result<()> {
+    let Some(sandbox) = Sandbox::find(layout)? else {
+        bail!("cluster {0} is not running: start it with `cargo xtask cluster up --name {0}`", layout.name);
+    };
+    let bind_resolver = r#"mount --bind "$0" /etc/resolv.conf && exec "$@""#;
+    let error = attach(layout, &sandbox)?
+        .args(["unshare", "--mount", "--", "sh", "-c", bind_resolver])
+        .arg(layout.resolv_conf())
+        .args(command)
+        .exec();
+    Err(error).context("running nsenter")
+}
+
+/// The beginning of a command with the cluster's network and credentials.
+pub fn attach(layout: &Layout, sandbox: &Sandbox) -> Result<Command> {
+    let mut path = OsString::new();
+    for tool in TOOLS {
+        path.push(tool.directory()?);
+        path.push(":");
+    }
+    path.push(env::var_os("PATH").unwrap_or_default());
+    let mut command = Command::new("nsenter");
+    let mut network = OsStr::new("--net=").to_owned();
+    network.push(sandbox.network());
+    command
+        .arg(network)
+        .arg("--")
+        .env("PATH", path)
+        .env("KUBECONFIG", layout.admin_kubeconfig())
+        .env(MARKER, layout.name.to_string())
+        .env(DIRECTORY, &layout.dir);
+    Ok(command)
+}

@@ -1,0 +1,192 @@
+//! Go programs, built from released modules by the ordinary Go toolchain and kept in the cache.
+
+use crate::cache;
+use anyhow::{Context, Result, bail, ensure};
+use sha2::{Digest, Sha256};
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+use xshell::{Shell, cmd};
+
+/// A build needs this much for modules, Go's build cache and the results.
+const NEEDED_SPACE: u64 = 6 << 30;
+
+const KUBERNETES_VERSION: &str = "v1.36.2";
+/// Kubernetes releases its libraries under the same number with major version 0.
+const KUBERNETES_LIBRARIES_VERSION: &str = "v0.36.2";
+/// The libraries that Kubernetes develops in its own tree: a build from outside must say where they come from.
+const KUBERNETES_LIBRARIES: &[&str] = &[
+    "api",
+    "apiextensions-apiserver",
+    "apimachinery",
+    "apiserver",
+    "cli-runtime",
+    "client-go",
+    "cloud-provider",
+    "cluster-bootstrap",
+    "code-generator",
+    "component-base",
+    "component-helpers",
+    "controller-manager",
+    "cri-api",
+    "cri-client",
+    "cri-streaming",
+    "csi-translation-lib",
+    "dynamic-resource-allocation",
+    "endpointslice",
+    "externaljwt",
+    "kms",
+    "kube-aggregator",
+    "kube-controller-manager",
+    "kube-proxy",
+    "kube-scheduler",
+    "kubectl",
+    "kubelet",
+    "metrics",
+    "mount-utils",
+    "pod-security-admission",
+    "sample-apiserver",
+    "sample-cli-plugin",
+    "sample-controller",
+    "streaming",
+];
+
+/// A program and where its source is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Program {
+    /// The name of the file.
+    pub name: &'static str,
+    module: &'static str,
+    version: &'static str,
+    /// The main package, relative to the module.
+    package: &'static str,
+    /// Files of the module that the program needs at run time, relative to it.
+    data: &'static [&'static str],
+}
+
+impl Program {
+    /// The store of the API server.
+    pub const ETCD: Self = Self::of("etcd", "go.etcd.io/etcd/server/v3", "v3.7.3", "");
+    /// The API server.
+    pub const APISERVER: Self = Self::kubernetes("kube-apiserver", "cmd/kube-apiserver");
+    /// The built-in controllers.
+    pub const CONTROLLER_MANAGER: Self =
+        Self::kubernetes("kube-controller-manager", "cmd/kube-controller-manager");
+    /// The client for people and scripts.
+    pub const KUBECTL: Self = Self::kubernetes("kubectl", "cmd/kubectl");
+    /// Installs charts.
+    pub const HELM: Self = Self::of("helm", "helm.sh/helm/v4", "v4.3.1", "cmd/helm");
+
+    const fn of(
+        name: &'static str,
+        module: &'static str,
+        version: &'static str,
+        package: &'static str,
+    ) -> Self {
+        Self { name, module, version, package, data: &[] }
+    }
+
+    const fn kubernetes(name: &'static str, package: &'static str) -> Self {
+        Self::of(name, "k8s.io/kubernetes", KUBERNETES_VERSION, package)
+    }
+
+    /// The directory of the program, built if need be.
+    pub fn directory(&self) -> Result<PathBuf> {
+        cache::entry(self.name, &self.key(), |dir| self.build(dir))
+    }
+
+    /// The program's file, built if need be.
+    pub fn file(&self) -> Result<PathBuf> {
+        Ok(self.directory()?.join(self.name))
+    }
+
+    /// Changes with everything that changes the result.
+    fn key(&self) -> String {
+        let inputs =
+            format!("{}\n{}\n{}\n{:?}", self.go_mod(), self.package(), self.linker_flags(), self.data);
+        let digest = format!("{:x}", Sha256::digest(inputs));
+        format!("{}-{}", self.version, &digest[..8])
+    }
+
+    fn build(&self, dir: &Path) -> Result<()> {
+        let sh = Shell::new()?;
+        if cmd!(sh, "go version").quiet().ignore_stdout().ignore_stderr().run().is_err() {
+            bail!("Go is not installed: install Go 1.26 or newer and put `go` in PATH");
+        }
+        let free = fs4::available_space(dir).context("asking for free disk space")?;
+        ensure!(
+            free >= NEEDED_SPACE,
+            "building needs 6 GiB of free disk space at {}, there are {} MiB",
+            dir.display(),
+            free >> 20
+        );
+        let source = dir.join("source");
+        fs::create_dir(&source)?;
+        fs::write(source.join("go.mod"), self.go_mod())?;
+        sh.change_dir(&source);
+        sh.set_var("CGO_ENABLED", "0");
+        sh.set_var("GOFLAGS", "-mod=mod -buildvcs=false");
+        let (file, flags, package) = (dir.join(self.name), self.linker_flags(), self.package());
+        let build = cmd!(sh, "go build -trimpath -ldflags {flags} -o {file} {package}").quiet();
+        let output = build.ignore_status().output()?;
+        ensure!(
+            output.status.success(),
+            "go build {package}: {}",
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
+        let module = self.module;
+        let format = "{{.Dir}}";
+        let module_dir = PathBuf::from(cmd!(sh, "go list -m -f {format} {module}").quiet().read()?);
+        for data in self.data {
+            let to = dir.join(data);
+            fs::create_dir_all(to.parent().unwrap_or(dir))?;
+            fs::copy(module_dir.join(data), &to).with_context(|| format!("copying {data} of {module}"))?;
+        }
+        fs::remove_dir_all(&source).context("removing the build directory")
+    }
+
+    fn package(&self) -> String {
+        if self.package.is_empty() {
+            self.module.to_owned()
+        } else {
+            format!("{}/{}", self.module, self.package)
+        }
+    }
+
+    fn go_mod(&self) -> String {
+        let mut text = format!("module build\n\ngo 1.26.0\n\nrequire {} {}\n", self.module, self.version);
+        if self.is_kubernetes() {
+            for library in KUBERNETES_LIBRARIES {
+                let _ = writeln!(
+                    text,
+                    "replace k8s.io/{library} => k8s.io/{library} {KUBERNETES_LIBRARIES_VERSION}"
+                );
+            }
+        }
+        text
+    }
+
+    /// Leaves out debug information; Kubernetes learns its version from the linker.
+    fn linker_flags(&self) -> String {
+        let mut flags = "-s -w".to_owned();
+        if self.is_kubernetes() {
+            let mut numbers = self.version.trim_start_matches('v').split('.');
+            for (variable, value) in [
+                ("gitVersion", Some(self.version)),
+                ("gitMajor", numbers.next()),
+                ("gitMinor", numbers.next()),
+            ] {
+                let _ = write!(
+                    flags,
+                    " -X k8s.io/component-base/version.{variable}={}",
+                    value.unwrap_or_default()
+                );
+            }
+        }
+        flags
+    }
+
+    fn is_kubernetes(&self) -> bool {
+        self.module == "k8s.io/kubernetes"
+    }
+}

@@ -1,0 +1,135 @@
+//! The certificates of a cluster: one authority, what the servers show, and who the clients are.
+
+use super::layout::{API_SERVICE_ADDRESS, DOMAIN, Layout, NODE_ADDRESS, NODE_NAME};
+use anyhow::{Context, Result};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
+};
+use serde_json::{Value, json};
+use std::fs;
+
+/// A client of the API server: the file name of its credentials and the identity that RBAC sees.
+struct Client {
+    file: &'static str,
+    user: &'static str,
+    group: Option<&'static str>,
+}
+
+/// Kubernetes has rules for these identities built in, except for those of CoreDNS.
+const CLIENTS: &[Client] = &[
+    Client { file: "admin", user: "admin", group: Some("system:masters") },
+    Client { file: "kubelet-client", user: "kube-apiserver-kubelet-client", group: Some("system:masters") },
+    Client { file: "kube-controller-manager", user: "system:kube-controller-manager", group: None },
+    Client { file: "kube-scheduler", user: "system:kube-scheduler", group: None },
+    Client { file: "kube-proxy", user: "system:kube-proxy", group: None },
+    Client { file: "kubelet", user: "system:node:node-0", group: Some("system:nodes") },
+    Client { file: "coredns", user: "system:coredns", group: None },
+    Client { file: "kwok", user: "system:kwok", group: Some("system:masters") },
+];
+
+/// Writes all keys, certificates and kubeconfigs.
+pub fn write(layout: &Layout) -> Result<()> {
+    let authority = Authority::new()?;
+    let write = |file: String, text: &str| {
+        let path = layout.pki(&file);
+        fs::write(&path, text).with_context(|| format!("writing {}", path.display()))
+    };
+    let write_pair = |name: &str, pair: &Pair| {
+        write(format!("{name}.crt"), &pair.certificate)?;
+        write(format!("{name}.key"), &pair.key)
+    };
+    write_pair("ca", &authority.pair)?;
+    write_pair("kube-apiserver", &authority.server("kube-apiserver", apiserver_names())?)?;
+    write_pair(
+        "kubelet-server",
+        &authority.server(NODE_NAME, vec![NODE_NAME.into(), NODE_ADDRESS.to_string()])?,
+    )?;
+    let service_accounts = KeyPair::generate()?;
+    write("service-account.key".into(), &service_accounts.serialize_pem())?;
+    write("service-account.pub".into(), &service_accounts.public_key_pem())?;
+    for client in CLIENTS {
+        write_pair(client.file, &authority.client(client)?)?;
+        let text = serde_json::to_string_pretty(&kubeconfig(layout, client.file))?;
+        fs::write(layout.kubeconfig(client.file), text)?;
+    }
+    Ok(())
+}
+
+/// Every name and address by which the API server is called.
+fn apiserver_names() -> Vec<String> {
+    let names = ["kubernetes", "kubernetes.default", "kubernetes.default.svc", "localhost", "127.0.0.1"];
+    let mut names: Vec<String> = names.map(String::from).into();
+    names.push(format!("kubernetes.default.svc.{DOMAIN}"));
+    names.extend([API_SERVICE_ADDRESS, NODE_ADDRESS].map(|address| address.to_string()));
+    names
+}
+
+fn kubeconfig(layout: &Layout, client: &str) -> Value {
+    let name = layout.name.to_string();
+    json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": name,
+        "contexts": [{"name": name, "context": {"cluster": name, "user": client}}],
+        "clusters": [{"name": name, "cluster": {
+            "server": format!("https://{NODE_ADDRESS}:6443"),
+            "certificate-authority": layout.pki("ca.crt"),
+        }}],
+        "users": [{"name": client, "user": {
+            "client-certificate": layout.pki(&format!("{client}.crt")),
+            "client-key": layout.pki(&format!("{client}.key")),
+        }}],
+    })
+}
+
+/// A certificate and its key, as PEM.
+struct Pair {
+    certificate: String,
+    key: String,
+}
+
+/// Signs the certificates of one cluster.
+struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    pair: Pair,
+}
+
+impl Authority {
+    fn new() -> Result<Self> {
+        let mut params = params("kubernetes", Vec::new())?;
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+        let key = KeyPair::generate()?;
+        let pair = Pair { certificate: params.self_signed(&key)?.pem(), key: key.serialize_pem() };
+        Ok(Self { issuer: Issuer::new(params, key), pair })
+    }
+
+    fn server(&self, common_name: &str, names: Vec<String>) -> Result<Pair> {
+        self.issue(params(common_name, names)?, ExtendedKeyUsagePurpose::ServerAuth)
+    }
+
+    fn client(&self, client: &Client) -> Result<Pair> {
+        let mut params = params(client.user, Vec::new())?;
+        if let Some(group) = client.group {
+            params.distinguished_name.push(DnType::OrganizationName, group);
+        }
+        self.issue(params, ExtendedKeyUsagePurpose::ClientAuth)
+    }
+
+    fn issue(&self, mut params: CertificateParams, usage: ExtendedKeyUsagePurpose) -> Result<Pair> {
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![usage];
+        params.use_authority_key_identifier_extension = true;
+        let key = KeyPair::generate()?;
+        let certificate = params.signed_by(&key, &self.issuer)?;
+        Ok(Pair { certificate: certificate.pem(), key: key.serialize_pem() })
+    }
+}
+
+fn params(common_name: &str, names: Vec<String>) -> Result<CertificateParams> {
+    let mut params = CertificateParams::new(names)?;
+    params.distinguished_name.remove(DnType::CommonName);
+    params.distinguished_name.push(DnType::CommonName, common_name);
+    Ok(params)
+}

@@ -1,0 +1,160 @@
+//! The namespaces of a cluster and the process that holds them.
+//!
+//! The holder is the first process of a PID namespace: when it ends, the kernel ends all others of the cluster, and
+//! with the last of them go its network and its mounts. Inside, `/var`, `/run` and `/tmp` are the cluster's own, so
+//! that every component can use its usual paths. Its network has no way out.
+
+use super::layout::{Layout, NODE_ADDRESS, SERVICE_CIDR};
+use super::processes::{self, MARKER, Process};
+use super::wait;
+use crate::cache;
+use anyhow::{Context, Result, bail, ensure};
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// Reaps orphans and does nothing else.
+const HOLDER: &str = "catatonit";
+
+/// Takes the cache directory, the private directories relative to it, and the resolver configuration. The cache
+/// directory may be below one of the covered ones, hence its detour.
+const SET_UP_MOUNTS: &str = r#"
+mount --rbind "$1" /mnt
+mount --bind "$3" /etc/resolv.conf
+mount --bind "/mnt/$2/var" /var
+mount --bind "/mnt/$2/tmp" /tmp
+mount -t tmpfs -o mode=755 run /run
+mkdir -p "$1"
+mount --move /mnt "$1"
+mount --make-rshared /
+"#;
+
+/// Takes the node's address and the range of Service addresses. The node's address is on a bridge without ports,
+/// since a kernel may lack dummy devices. The route makes Service addresses reachable before they are translated.
+const SET_UP_NETWORK: &str = r#"
+ip link set lo up
+ip link add node0 type bridge
+ip address add "$1/24" dev node0
+ip link set node0 up
+ip route add "$2" dev node0
+echo 1 > /proc/sys/net/ipv4/ip_forward
+"#;
+
+/// A running holder.
+pub struct Sandbox {
+    holder: Process,
+}
+
+impl Sandbox {
+    /// The sandbox of a cluster, if it has one.
+    pub fn find(layout: &Layout) -> Result<Option<Self>> {
+        let marked = processes::of_cluster(&layout.name)?;
+        let holder =
+            marked.into_iter().find(|process| process.program().as_deref() == Some(OsStr::new(HOLDER)));
+        Ok(holder.map(|holder| Self { holder }))
+    }
+
+    /// Makes the namespaces and prepares what is in them.
+    pub fn start(layout: &Layout) -> Result<Self> {
+        for directory in ["var/lib", "var/log", "var/tmp", "var/cache", "tmp"] {
+            fs::create_dir_all(layout.private(directory))?;
+        }
+        symlink("/run", layout.private("var/run"))?;
+        let mut unshare = Command::new("setsid");
+        unshare.args(["--fork", "unshare", "--mount", "--net", "--pid", "--fork", "--mount-proc"]).args([
+            "--kill-child",
+            HOLDER,
+            "-P",
+        ]);
+        into_background(&mut unshare, layout, "holder")?;
+        let sandbox = wait::until(Duration::from_secs(10), || {
+            Self::find(layout)?.context("the holder of the cluster's namespaces did not start")
+        })?;
+        let cache = cache::root()?;
+        let private = layout.private("");
+        sandbox.script(
+            SET_UP_MOUNTS,
+            &[&cache, private.strip_prefix(&cache)?, &layout.resolv_conf()].map(Path::as_os_str),
+        )?;
+        sandbox.script(SET_UP_NETWORK, &[OsStr::new(&NODE_ADDRESS.to_string()), OsStr::new(SERVICE_CIDR)])?;
+        Ok(sandbox)
+    }
+
+    /// Starts a program that goes on after this process has ended, and returns when it executes.
+    pub fn start_program(&self, layout: &Layout, name: &str, program: &Path, args: &[String]) -> Result<()> {
+        let mut command = self.enter();
+        command.args(["setsid", "--fork"]).arg(program).args(args);
+        into_background(&mut command, layout, name)?;
+        wait::until(Duration::from_secs(10), || {
+            ensure!(self.runs(program)?, "{name} did not start: {}", log_end(layout, name));
+            Ok(())
+        })
+    }
+
+    /// Whether a program is running inside.
+    pub fn runs(&self, program: &Path) -> Result<bool> {
+        let namespace = self.holder.pid_namespace();
+        Ok(processes::all()?.into_iter().any(|process| {
+            process.program().as_deref() == program.file_name() && process.pid_namespace() == namespace
+        }))
+    }
+
+    /// A command that runs with all namespaces of the cluster.
+    pub fn enter(&self) -> Command {
+        let mut command = Command::new("nsenter");
+        command.args(["--target", &self.holder.id().to_string(), "--mount", "--net", "--pid", "--"]);
+        command.env_clear().env("PATH", PATH);
+        command
+    }
+
+    /// The path of the network namespace, for commands that need the cluster's addresses only.
+    pub fn network(&self) -> std::path::PathBuf {
+        self.holder.file("ns/net")
+    }
+
+    fn script(&self, script: &str, args: &[&OsStr]) -> Result<()> {
+        output(self.enter().args(["sh", "-euc", script, "sh"]).args(args)).map(drop)
+    }
+}
+
+/// What a command printed; fails, with what it said, when it does not succeed.
+pub fn output(command: &mut Command) -> Result<String> {
+    let program = command.get_program().to_owned();
+    let output = command.output().with_context(|| format!("running {}", program.display()))?;
+    if !output.status.success() {
+        bail!("{}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// The last lines that a component printed.
+pub fn log_end(layout: &Layout, component: &str) -> String {
+    let path = layout.log(component);
+    let text = fs::read_to_string(&path).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    format!("{} ends with:\n{}", path.display(), lines[lines.len().saturating_sub(5)..].join("\n"))
+}
+
+/// Runs a command that forks, as a marked process with its output in a log.
+fn into_background(command: &mut Command, layout: &Layout, name: &str) -> Result<()> {
+    let path = layout.log(name);
+    let log = File::options().create(true).append(true).open(&path);
+    let log = log.with_context(|| format!("opening {}", path.display()))?;
+    let status = command
+        .env_clear()
+        .env("PATH", PATH)
+        .env(MARKER, layout.name.to_string())
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log)
+        .status()
+        .with_context(|| format!("starting {name}"))?;
+    ensure!(status.success(), "{name} did not start: {}", log_end(layout, name));
+    Ok(())
+}
