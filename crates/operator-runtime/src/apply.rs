@@ -1,0 +1,258 @@
+//! Writes objects by server-side apply, and writes nothing when nothing changed.
+//!
+//! Whether an apply is needed is decided from the live object alone ([`decide`]): it has every value that we want, and
+//! `managedFields` shows that our manager owns exactly these fields. So keys that we no longer want are removed, keys of
+//! others stay, defaults that the server filled in cost nothing, and a restart writes nothing. A cache that is used here
+//! keeps `managedFields`; where one drops them, each object is applied once per process, without effect. [`memory`] ends
+//! repetition where the server writes a value in another form than we do.
+//!
+//! What is never touched: objects that another object controls, objects that are being deleted, immutable ones.
+//! Everything here is safe to be done twice, or by two processes at once.
+
+mod decide;
+mod fields;
+mod memory;
+mod outcome;
+
+pub use outcome::{Applied, Created, Deleted, Error, StatusWrite};
+
+use crate::metrics::METRICS;
+use crate::retry::{DEFAULT_RETRY, retry_on_conflict};
+use decide::{Decision, Part};
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::{Api, Client, Resource, ResourceExt};
+use memory::{Last, Memory};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tracing::{debug, info};
+
+/// What can be written: a namespaced kind that is known at compile time.
+pub trait Object:
+    Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + Serialize + DeserializeOwned
+{
+}
+
+impl<K> Object for K where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + Debug
+        + Serialize
+        + DeserializeOwned
+{
+}
+
+/// Writes objects under one field manager.
+#[derive(Clone)]
+pub struct Applier {
+    client: Client,
+    manager: Arc<str>,
+    memory: Arc<Memory>,
+}
+
+impl Applier {
+    /// Writes with this client, as this field manager.
+    pub fn new(client: Client, manager: &str) -> Self {
+        Self { client, manager: manager.into(), memory: Arc::default() }
+    }
+
+    /// Makes the object what `desired` says, and says nothing about fields that `desired` leaves out.
+    ///
+    /// `live` is the object as a cache has it; `None` makes this read it.
+    pub async fn apply<K: Object>(&self, desired: &K, live: Option<&K>) -> Result<Applied<K>, Error> {
+        let api = self.api(desired);
+        let name = desired.name_any();
+        let failed = |verb| move |source| Error::Api { verb, object: describe(desired), source };
+        let read = match live {
+            Some(_) => None,
+            None => api.get_opt(&name).await.map_err(failed("read"))?,
+        };
+        let mut body = to_json(desired)?;
+        let Some(live) = live.or(read.as_ref()) else {
+            // Should somebody else make the object at this moment, the server refuses a second controller.
+            let object: K = self.patch(&api, &name, &body).await.map_err(failed("create"))?;
+            self.remember(Part::Main, &body, None, &to_json(&object)?);
+            return Ok(written("created", Applied::Created(object), desired));
+        };
+        let live_json = to_json(live)?;
+        match decide::decide(&body, &live_json, &self.manager) {
+            Decision::Foreign(owner) => return Err(foreign(desired, Some(owner))),
+            Decision::Terminating => return Ok(Applied::Terminating),
+            Decision::Immutable => return Ok(Applied::Immutable),
+            Decision::Apply if !self.is_settled(&body, live, &live_json, Part::Main) => {}
+            Decision::Apply | Decision::Keep => return Ok(written("unchanged", Applied::Unchanged, desired)),
+        }
+        if let Some(entries) = decide::take_over(&body, &live_json, &self.manager) {
+            self.take_over(&api, live, &entries).await.map_err(failed("take over"))?;
+        }
+        // An object made anew under this name in the meantime is none that was decided on.
+        body["metadata"]["uid"] = live.uid().into();
+        let object: K = self.patch(&api, &name, &body).await.map_err(failed("apply"))?;
+        self.remember(Part::Main, &body, live.resource_version(), &to_json(&object)?);
+        Ok(written("applied", Applied::Changed(object), desired))
+    }
+
+    /// Writes the status that was computed from `object`, if it differs.
+    ///
+    /// The write carries the version; on conflict the object is read again, and the status is still good as long as the
+    /// spec is the one that it was computed from.
+    pub async fn apply_status<K: Object, S: Serialize>(
+        &self,
+        object: &K,
+        status: &S,
+    ) -> Result<StatusWrite, Error> {
+        let serialise = |source| Error::Serialise { object: describe(object), source };
+        let mut body = json!({
+            "apiVersion": K::api_version(&()),
+            "kind": K::kind(&()),
+            "status": serde_json::to_value(status).map_err(serialise)?,
+        });
+        fields::drop_nulls(&mut body);
+        let (api, body, is_first) = (&self.api(object), &body, &AtomicBool::new(true));
+        let write = retry_on_conflict(DEFAULT_RETRY, || async move {
+            if is_first.swap(false, Ordering::Relaxed) {
+                return self.try_status(api, object, body.clone()).await;
+            }
+            let latest = api.get(&object.name_any()).await?;
+            let outdated =
+                latest.uid() != object.uid() || latest.meta().generation != object.meta().generation;
+            if outdated {
+                Ok(StatusWrite::Outdated)
+            } else {
+                self.try_status(api, &latest, body.clone()).await
+            }
+        });
+        let failed = |source| Error::Api { verb: "write the status of", object: describe(object), source };
+        Ok(write.await.map_err(failed)?.unwrap_or(StatusWrite::Outdated))
+    }
+
+    async fn try_status<K: Object>(
+        &self,
+        api: &Api<K>,
+        live: &K,
+        mut body: Value,
+    ) -> Result<StatusWrite, kube::Error> {
+        let live_json = serde_json::to_value(live).map_err(kube::Error::SerdeError)?;
+        if !decide::needs_apply(&body, &live_json, &self.manager, Part::Status)
+            || self.is_settled(&body, live, &live_json, Part::Status)
+        {
+            return Ok(written("unchanged", StatusWrite::Unchanged, live));
+        }
+        body["metadata"] = json!({ "uid": live.uid(), "resourceVersion": live.resource_version() });
+        let params = PatchParams::apply(&self.manager).force();
+        let object = api.patch_status(&live.name_any(), &params, &Patch::Apply(&body)).await?;
+        let object_json = serde_json::to_value(&object).map_err(kube::Error::SerdeError)?;
+        self.remember(Part::Status, &body, live.resource_version(), &object_json);
+        Ok(written("status", StatusWrite::Written, live))
+    }
+
+    /// Makes an object that is never changed afterwards. One that exists under the same controller is as good.
+    pub async fn create<K: Object>(&self, desired: &K) -> Result<Created<K>, Error> {
+        let api = self.api(desired);
+        let failed = |source| Error::Api { verb: "create", object: describe(desired), source };
+        let params = PostParams { field_manager: Some(self.manager.to_string()), ..PostParams::default() };
+        match api.create(&params, desired).await {
+            Ok(object) => return Ok(written("created", Created::New(object), desired)),
+            Err(kube::Error::Api(status)) if status.is_already_exists() => {}
+            Err(error) => return Err(failed(error)),
+        }
+        let existing = api.get(&desired.name_any()).await.map_err(failed)?;
+        match decide::decide(&to_json(desired)?, &to_json(&existing)?, &self.manager) {
+            Decision::Foreign(owner) => Err(foreign(desired, Some(owner))),
+            Decision::Terminating => Ok(Created::Terminating),
+            Decision::Keep | Decision::Apply | Decision::Immutable => Ok(Created::Existing(existing)),
+        }
+    }
+
+    /// Deletes exactly this version of an object, if `owner` controls it.
+    pub async fn delete_if_owned<K: Object, O: Resource>(
+        &self,
+        live: &K,
+        owner: &O,
+    ) -> Result<Deleted, Error> {
+        let controller = decide::controller_of(&to_json(live)?);
+        if controller.as_ref().map(|controller| &controller.uid) != owner.meta().uid.as_ref() {
+            return Err(foreign(live, controller.map(Box::new)));
+        }
+        if live.meta().deletion_timestamp.is_some() {
+            return Ok(Deleted::Requested);
+        }
+        let preconditions = Preconditions { uid: live.uid(), resource_version: live.resource_version() };
+        let params = DeleteParams::background().preconditions(preconditions);
+        match self.api(live).delete(&live.name_any(), &params).await {
+            Ok(_) => Ok(written("deleted", Deleted::Requested, live)),
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(Deleted::Gone),
+            Err(kube::Error::Api(status)) if status.is_conflict() => Ok(Deleted::Changed),
+            Err(source) => Err(Error::Api { verb: "delete", object: describe(live), source }),
+        }
+    }
+    fn api<K: Object>(&self, object: &K) -> Api<K> {
+        Api::namespaced(self.client.clone(), &object.namespace().unwrap_or_default())
+    }
+
+    async fn patch<K: Object>(&self, api: &Api<K>, name: &str, body: &Value) -> Result<K, kube::Error> {
+        debug!(kind = %K::kind(&()), name, "Applying");
+        api.patch(name, &PatchParams::apply(&self.manager).force(), &Patch::Apply(body)).await
+    }
+
+    /// Hands our predecessor's fields to our manager, unless the object changed since it was read.
+    async fn take_over<K: Object>(
+        &self,
+        api: &Api<K>,
+        live: &K,
+        entries: &[Value],
+    ) -> Result<(), kube::Error> {
+        info!(kind = %K::kind(&()), name = live.name_any(), "Taking over the fields of another operator");
+        let body = json!({
+            "metadata": { "resourceVersion": live.resource_version(), "managedFields": entries },
+        });
+        api.patch(&live.name_any(), &PatchParams::default(), &Patch::Merge(&body)).await?;
+        written("taken_over", Ok(()), live)
+    }
+
+    fn is_settled<K: Object>(&self, desired: &Value, live: &K, live_json: &Value, part: Part) -> bool {
+        self.memory.settles(
+            &live.uid().unwrap_or_default(),
+            part,
+            decide::fingerprint(desired, &self.manager, part),
+            decide::fingerprint(live_json, &self.manager, part),
+            live.meta().resource_version.as_ref(),
+        )
+    }
+
+    fn remember(&self, part: Part, desired: &Value, before: Option<String>, after: &Value) {
+        let uid = after["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
+        let last = Last {
+            before,
+            desired: decide::fingerprint(desired, &self.manager, part),
+            after: decide::fingerprint(after, &self.manager, part),
+        };
+        self.memory.remember(uid, part, last);
+    }
+}
+
+fn to_json<K: Object>(object: &K) -> Result<Value, Error> {
+    let failed = |source| Error::Serialise { object: describe(object), source };
+    let mut json = serde_json::to_value(object).map_err(failed)?;
+    fields::drop_nulls(&mut json);
+    Ok(json)
+}
+
+fn describe<K: Object>(object: &K) -> String {
+    format!("{} {}/{}", K::kind(&()), object.namespace().unwrap_or_default(), object.name_any())
+}
+
+fn foreign<K: Object>(object: &K, owner: Option<Box<OwnerReference>>) -> Error {
+    Error::Foreign { object: describe(object), owner }
+}
+
+/// Counts a write and passes on its outcome.
+fn written<K: Object, T>(verb: &'static str, outcome: T, _: &K) -> T {
+    METRICS.count_write(&K::kind(&()), verb);
+    outcome
+}

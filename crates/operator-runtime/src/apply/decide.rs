@@ -1,0 +1,269 @@
+//! Decides what has to be sent so that an object becomes what we want. Pure: objects come in as JSON.
+
+use super::fields::{is_applied, union};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use serde_json::{Value, json};
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+/// The manager under which Kubebuilder's default binary name makes the operator that we may replace appear.
+const PREDECESSOR: &str = "manager";
+
+/// Fields of `metadata` that the server keeps; they are neither wished for nor compared.
+const KEPT_BY_SERVER: [&str; 8] = [
+    "creationTimestamp",
+    "generation",
+    "managedFields",
+    "name",
+    "namespace",
+    "resourceVersion",
+    "selfLink",
+    "uid",
+];
+
+/// The half of an object that one endpoint writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    /// Everything but the status.
+    Main,
+    /// The status alone.
+    Status,
+}
+
+impl Part {
+    /// The comparable content of this part of an object.
+    fn of(self, object: &Value) -> Value {
+        if self == Self::Status {
+            return json!({ "status": object.get("status") });
+        }
+        let mut content = object.clone();
+        if let Some(fields) = content.as_object_mut() {
+            fields.retain(|field, _| !matches!(field.as_str(), "apiVersion" | "kind" | "status"));
+            if let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut) {
+                metadata.retain(|field, _| !KEPT_BY_SERVER.contains(&field.as_str()));
+                if metadata.is_empty() {
+                    fields.remove("metadata");
+                }
+            }
+        }
+        content
+    }
+
+    /// Whether an entry of managedFields is about this part.
+    fn is_of(self, entry: &Value) -> bool {
+        let subresource = entry.get("subresource").and_then(Value::as_str).unwrap_or_default();
+        subresource == if self == Self::Status { "status" } else { "" }
+    }
+}
+
+/// What is to be done with an object that exists.
+#[derive(Debug, PartialEq)]
+pub enum Decision {
+    /// It is as we want it.
+    Keep,
+    /// It has to be applied.
+    Apply,
+    /// It is being deleted: whatever is written now goes with it.
+    Terminating,
+    /// It was made immutable on purpose.
+    Immutable,
+    /// Another object controls it.
+    Foreign(Box<OwnerReference>),
+}
+
+/// Decides for the main part of `live`. `None` for the field set means that it is unknown, not that nothing is owned.
+pub fn decide(desired: &Value, live: &Value, manager: &str) -> Decision {
+    let wanted_owner = controller_of(desired).map(|owner| owner.uid);
+    if let Some(owner) = controller_of(live)
+        && Some(&owner.uid) != wanted_owner.as_ref()
+    {
+        return Decision::Foreign(Box::new(owner));
+    }
+    if !live["metadata"]["deletionTimestamp"].is_null() {
+        return Decision::Terminating;
+    }
+    if live["immutable"] == true {
+        return Decision::Immutable;
+    }
+    if needs_apply(desired, live, manager, Part::Main) { Decision::Apply } else { Decision::Keep }
+}
+
+/// Whether one part has to be applied. Without managedFields (some caches drop them) the answer is yes.
+pub fn needs_apply(desired: &Value, live: &Value, manager: &str, part: Part) -> bool {
+    match owned_fields(live, manager, part) {
+        Some(owned) => !is_applied(&part.of(desired), &part.of(live), owned),
+        None => true,
+    }
+}
+
+/// The reference to the object that controls this one.
+pub fn controller_of(object: &Value) -> Option<OwnerReference> {
+    let owners = object["metadata"]["ownerReferences"].as_array()?;
+    let controller = owners.iter().find(|owner| owner["controller"] == true)?;
+    serde_json::from_value(controller.clone()).ok()
+}
+
+/// A number that changes when something changes that an apply of this part would notice.
+pub fn fingerprint(object: &Value, manager: &str, part: Part) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    part.of(object).to_string().hash(&mut hasher);
+    owned_fields(object, manager, part).map(Value::to_string).hash(&mut hasher);
+    hasher.finish()
+}
+
+/// The managedFields with which our manager owns what our predecessor owned; `None` if there is nothing to take over.
+///
+/// Our predecessor wrote by updates and patches. An apply over its work leaves every field owned by both, and one that
+/// we drop later would stay, because its old owner still wants it. So before the first apply its set becomes ours.
+/// This is for objects that our own owner controls: "manager" is also what many an unrelated operator is called.
+pub fn take_over(desired: &Value, live: &Value, manager: &str) -> Option<Vec<Value>> {
+    if controller_of(live).is_none_or(|owner| controller_of(desired).is_none_or(|ours| ours.uid != owner.uid))
+    {
+        return None;
+    }
+    let entries = live["metadata"]["managedFields"].as_array()?;
+    let is_predecessor = |entry: &Value| {
+        entry["manager"] == PREDECESSOR && entry["operation"] == "Update" && Part::Main.is_of(entry)
+    };
+    let is_ours = |entry: &Value| is_entry_of(entry, manager, Part::Main);
+    let mut entry = entries.iter().find(|entry| is_predecessor(entry))?.clone();
+    entry["manager"] = manager.into();
+    entry["operation"] = "Apply".into();
+    for other in entries.iter().filter(|entry| is_predecessor(entry) || is_ours(entry)) {
+        union(&mut entry["fieldsV1"], &other["fieldsV1"]);
+    }
+    let others = entries.iter().filter(|entry| !is_predecessor(entry) && !is_ours(entry)).cloned();
+    Some(others.chain([entry]).collect())
+}
+
+fn owned_fields<'a>(live: &'a Value, manager: &str, part: Part) -> Option<&'a Value> {
+    let entries = live["metadata"]["managedFields"].as_array()?;
+    entries.iter().find(|entry| is_entry_of(entry, manager, part))?.get("fieldsV1")
+}
+
+fn is_entry_of(entry: &Value, manager: &str, part: Part) -> bool {
+    entry["manager"] == manager && entry["operation"] == "Apply" && part.is_of(entry)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Decision, Part, decide, fingerprint, needs_apply, take_over};
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    const US: &str = "flower-controller";
+
+    fn owner(uid: &str) -> Value {
+        json!([{"apiVersion": "v1", "kind": "Flower", "name": "rose", "uid": uid, "controller": true}])
+    }
+
+    fn desired() -> Value {
+        json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "a", "namespace": "n", "ownerReferences": owner("1")},
+            "data": {"k": "v"},
+        })
+    }
+
+    fn entry(manager: &str, operation: &str) -> Value {
+        json!({"manager": manager, "operation": operation, "fieldsV1": {
+            "f:metadata": {"f:ownerReferences": {r#"k:{"uid":"1"}"#: {}}},
+            "f:data": {"f:k": {}},
+        }})
+    }
+
+    fn live() -> Value {
+        let mut live = desired();
+        live["metadata"]["uid"] = "u".into();
+        live["metadata"]["resourceVersion"] = "7".into();
+        live["metadata"]["managedFields"] = json!([entry(US, "Apply")]);
+        live
+    }
+
+    fn live_with(path: &str, value: Value) -> Value {
+        let mut live = live();
+        let (parent, field) = path.rsplit_once('/').unwrap();
+        live.pointer_mut(parent).unwrap()[field] = value;
+        live
+    }
+
+    #[rstest]
+    #[case::as_wanted(live(), Decision::Keep)]
+    #[case::foreign_label(live_with("/metadata/labels", json!({"x": "y"})), Decision::Keep)]
+    #[case::status_is_not_compared(live_with("/status", json!({"phase": "x"})), Decision::Keep)]
+    #[case::changed(live_with("/data/k", "other".into()), Decision::Apply)]
+    #[case::unknown_field_set(live_with("/metadata/managedFields", Value::Null), Decision::Apply)]
+    #[case::somebody_elses_field_set(
+        live_with("/metadata/managedFields", json!([entry("kubectl", "Apply")])), Decision::Apply)]
+    #[case::our_updates_are_not_applies(
+        live_with("/metadata/managedFields", json!([entry(US, "Update")])), Decision::Apply)]
+    #[case::not_yet_adopted(live_with("/metadata/ownerReferences", Value::Null), Decision::Apply)]
+    #[case::terminating(live_with("/metadata/deletionTimestamp", "now".into()), Decision::Terminating)]
+    #[case::immutable(live_with("/immutable", true.into()), Decision::Immutable)]
+    fn decisions(#[case] live: Value, #[case] expected: Decision) {
+        assert_eq!(decide(&desired(), &live, US), expected);
+    }
+
+    #[test]
+    fn an_object_that_another_controls_is_foreign_whatever_its_state() {
+        for mut live in [live_with("/metadata/deletionTimestamp", "now".into()), live()] {
+            live["metadata"]["ownerReferences"] = owner("2");
+            let decision = decide(&desired(), &live, US);
+            assert!(matches!(&decision, Decision::Foreign(owner) if owner.uid == "2"), "{decision:?}");
+            let mut unowned = desired();
+            unowned["metadata"]["ownerReferences"] = Value::Null;
+            assert!(matches!(decide(&unowned, &live, US), Decision::Foreign(_)));
+        }
+    }
+
+    #[test]
+    fn status_is_compared_by_its_own_field_set() {
+        let wanted = json!({"status": {"replicas": 1}});
+        let mut object = live();
+        object["status"] = json!({"replicas": 1});
+        assert!(needs_apply(&wanted, &object, US, Part::Status));
+        object["metadata"]["managedFields"] = json!([
+            entry(US, "Apply"),
+            {"manager": US, "operation": "Apply", "subresource": "status", "fieldsV1": {"f:status": {"f:replicas": {}}}},
+        ]);
+        assert!(!needs_apply(&wanted, &object, US, Part::Status));
+        object["status"]["replicas"] = 2.into();
+        assert!(needs_apply(&wanted, &object, US, Part::Status));
+        assert_eq!(decide(&desired(), &object, US), Decision::Keep);
+    }
+
+    #[rstest]
+    #[case::version(live_with("/metadata/resourceVersion", "8".into()), true)]
+    #[case::status(live_with("/status", json!({"phase": "x"})), true)]
+    #[case::data(live_with("/data/k", "other".into()), false)]
+    #[case::foreign_label(live_with("/metadata/labels", json!({"x": "y"})), false)]
+    #[case::ownership(live_with("/metadata/managedFields", json!([])), false)]
+    fn fingerprints(#[case] live: Value, #[case] equal: bool) {
+        let (before, after) =
+            (fingerprint(&self::live(), US, Part::Main), fingerprint(&live, US, Part::Main));
+        assert_eq!(before == after, equal);
+    }
+
+    #[test]
+    fn the_predecessors_fields_become_ours_and_others_stay() {
+        let mut live = live();
+        let mut old = entry("manager", "Update");
+        old["fieldsV1"]["f:data"]["f:old"] = json!({});
+        let status =
+            json!({"manager": "manager", "operation": "Update", "subresource": "status", "fieldsV1": {}});
+        let person = entry("kubectl-edit", "Update");
+        live["metadata"]["managedFields"] = json!([person, old, status, entry(US, "Apply")]);
+        let entries = take_over(&desired(), &live, US).expect("something to take over");
+        let mut ours = entry(US, "Apply");
+        ours["fieldsV1"]["f:data"]["f:old"] = json!({});
+        assert_eq!(entries, [person, status, ours]);
+    }
+
+    #[test]
+    fn objects_of_unrelated_operators_are_not_taken_over() {
+        let mut live = live();
+        live["metadata"]["managedFields"] = json!([entry("manager", "Update")]);
+        assert!(take_over(&desired(), &live, US).is_some());
+        live["metadata"]["ownerReferences"] = Value::Null;
+        assert!(take_over(&desired(), &live, US).is_none());
+    }
+}

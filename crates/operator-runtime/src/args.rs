@@ -1,0 +1,221 @@
+//! Flags that every binary takes. A binary flattens [`Args`] into its own:
+//!
+//! ```
+//! #[derive(clap::Parser)]
+//! #[command(version)]
+//! struct Args {
+//!     #[command(flatten)]
+//!     runtime: operator_runtime::Args,
+//! }
+//! ```
+
+use clap::{ArgAction, ValueEnum};
+use std::collections::BTreeSet;
+use std::convert::Infallible;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// Flags of the process: where it listens, what it watches, how it logs. Flags may also be given as environment variables.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Process")]
+pub struct Args {
+    /// What to log: error, warn, info, debug, trace, or directives such as `info,kube=debug`; a number above 0 means debug.
+    #[arg(long, env = "LOG_LEVEL", default_value = "info", value_parser = log_filter)]
+    pub log_level: String,
+
+    /// How to log.
+    #[arg(long, env = "LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]
+    pub log_format: LogFormat,
+
+    /// Where /livez and /readyz answer: `:PORT` or `HOST:PORT`.
+    #[arg(long, env = "HEALTH_ADDR", default_value = ":8081")]
+    pub health_addr: ListenAddr,
+
+    /// Where /metrics answers: `:PORT` or `HOST:PORT`; `0` switches it off.
+    #[arg(long, env = "METRICS_ADDR", default_value = ":8080")]
+    pub metrics_addr: ListenAddr,
+
+    /// The namespaces to watch, separated by commas; empty means all.
+    #[arg(long, env = "NAMESPACES", default_value = "", value_parser = namespaces, hide_default_value = true)]
+    pub namespaces: Namespaces,
+
+    /// How many objects are reconciled at the same time, in each namespace of --namespaces or in all of them together.
+    #[arg(long, env = "WORKERS", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..))]
+    pub workers: u16,
+
+    /// Let one process of several be active at a time, by a Lease.
+    #[arg(
+        long,
+        env = "LEADER_ELECT",
+        action = ArgAction::Set,
+        num_args = 0..=1,
+        require_equals = true,
+        default_value_t = false,
+        default_missing_value = "true"
+    )]
+    pub leader_elect: bool,
+
+    /// The Lease's namespace; empty means the namespace that this process runs in.
+    #[arg(long, env = "LEADER_ELECT_NAMESPACE", default_value = "", hide_default_value = true)]
+    pub leader_elect_namespace: String,
+
+    /// The Lease's name; empty means the name of the binary.
+    #[arg(long, env = "LEADER_ELECT_LEASE", default_value = "", hide_default_value = true)]
+    pub leader_elect_lease: String,
+
+    /// The kubeconfig file; without it `KUBECONFIG`, ~/.kube/config and the pod's service account are tried in this order.
+    #[arg(long)]
+    pub kubeconfig: Option<PathBuf>,
+}
+
+/// The form of log lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Where a server listens; `None` when it is switched off.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListenAddr(Option<(String, u16)>);
+
+/// A listen address that is neither `0`, nor `:PORT`, nor `HOST:PORT`.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected `:PORT`, `HOST:PORT`, or `0` for none")]
+pub struct ListenAddrError;
+
+impl ListenAddr {
+    /// Host (empty for all addresses) and port; `None` when switched off.
+    pub fn host_and_port(&self) -> Option<(&str, u16)> {
+        self.0.as_ref().map(|(host, port)| (host.as_str(), *port))
+    }
+}
+
+impl FromStr for ListenAddr {
+    type Err = ListenAddrError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "0" {
+            return Ok(Self(None));
+        }
+        let (host, port) = text.rsplit_once(':').ok_or(ListenAddrError)?;
+        let port = port.parse().map_err(|_| ListenAddrError)?;
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        Ok(Self(Some((host.to_owned(), port))))
+    }
+}
+
+/// The namespaces to watch; empty means all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Namespaces(BTreeSet<String>);
+
+impl Namespaces {
+    /// What to watch: `None` for all namespaces at once, or each one by itself.
+    pub fn scopes(&self) -> Vec<Option<String>> {
+        if self.0.is_empty() { vec![None] } else { self.0.iter().cloned().map(Some).collect() }
+    }
+}
+
+impl FromStr for Namespaces {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(Self(text.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()))
+    }
+}
+
+/// Parses `--namespaces` and refuses what cannot be a namespace, so that a typing error is not an empty watch.
+fn namespaces(text: &str) -> Result<Namespaces, String> {
+    let Ok(parsed) = text.parse::<Namespaces>();
+    match parsed.0.iter().find(|name| !is_dns_label(name)) {
+        Some(name) => Err(format!("`{name}` is not a namespace's name")),
+        None => Ok(parsed),
+    }
+}
+
+fn is_dns_label(name: &str) -> bool {
+    name.len() <= 63
+        && !name.starts_with('-')
+        && !name.ends_with('-')
+        && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+}
+
+/// Turns `--log-level` into a filter. Numbers are verbosities, where 0 is info and everything above is debug.
+fn log_filter(text: &str) -> Result<String, String> {
+    let filter = match text.parse::<u8>() {
+        Ok(0) => "info",
+        Ok(_) => "debug",
+        Err(_) => text,
+    };
+    tracing_subscriber::EnvFilter::try_new(filter).map_err(|error| error.to_string())?;
+    Ok(filter.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Args;
+    use clap::Parser;
+    use rstest::rstest;
+
+    #[derive(Parser)]
+    struct Binary {
+        #[command(flatten)]
+        runtime: Args,
+    }
+
+    fn parse(args: &[&str]) -> Result<Args, clap::Error> {
+        Binary::try_parse_from([&["binary"], args].concat()).map(|binary| binary.runtime)
+    }
+
+    #[rstest]
+    #[case::all("", &[None])]
+    #[case::only_separators(" , ,", &[None])]
+    #[case::one("slurm", &[Some("slurm")])]
+    #[case::trimmed_sorted_and_once(" b, a ,,b", &[Some("a"), Some("b")])]
+    fn namespaces(#[case] flag: &str, #[case] expected: &[Option<&str>]) {
+        let scopes = parse(&["--namespaces", flag]).unwrap().namespaces.scopes();
+        assert_eq!(scopes.iter().map(Option::as_deref).collect::<Vec<_>>(), expected);
+    }
+
+    #[rstest]
+    #[case::every_address(":8080", Some(("", 8080)))]
+    #[case::host("localhost:6060", Some(("localhost", 6060)))]
+    #[case::ipv6("[::1]:80", Some(("::1", 80)))]
+    #[case::off("0", None)]
+    fn listen_addresses(#[case] flag: &str, #[case] expected: Option<(&str, u16)>) {
+        assert_eq!(parse(&["--metrics-addr", flag]).unwrap().metrics_addr.host_and_port(), expected);
+    }
+
+    #[rstest]
+    #[case::port_alone("--metrics-addr", "8080")]
+    #[case::port_too_large("--health-addr", ":70000")]
+    #[case::not_a_namespace("--namespaces", "ok,Not_OK")]
+    #[case::no_workers("--workers", "0")]
+    #[case::unknown_level("--log-level", "info,=x=")]
+    #[case::unknown_format("--log-format", "xml")]
+    fn nonsense_is_refused_and_named(#[case] flag: &str, #[case] value: &str) {
+        let message = parse(&[flag, value]).expect_err("refused").to_string();
+        assert!(message.contains(flag), "{message}");
+    }
+
+    #[rstest]
+    #[case::absent(&[], false)]
+    #[case::bare(&["--leader-elect"], true)]
+    #[case::with_value(&["--leader-elect=true"], true)]
+    #[case::denied(&["--leader-elect=false"], false)]
+    #[case::bare_before_another_flag(&["--leader-elect", "--workers", "2"], true)]
+    fn leader_election(#[case] args: &[&str], #[case] expected: bool) {
+        assert_eq!(parse(args).unwrap().leader_elect, expected);
+    }
+
+    #[rstest]
+    #[case("0", "info")]
+    #[case("4", "debug")]
+    #[case("error", "error")]
+    #[case("info,kube=debug", "info,kube=debug")]
+    fn log_levels(#[case] flag: &str, #[case] expected: &str) {
+        assert_eq!(parse(&["--log-level", flag]).unwrap().log_level, expected);
+    }
+}

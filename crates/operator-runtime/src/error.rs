@@ -1,0 +1,96 @@
+//! What a failed reconcile means for the next one. Every controller's error type answers two questions: when is it
+//! worth trying again, and under which name is it counted and shown.
+
+use std::error::Error;
+use std::fmt::Write;
+use std::time::Duration;
+
+/// When a failed reconcile is worth repeating.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// Only an edit of the object can help: wait for one.
+    Invalid,
+    /// Something that is expected to come is not there yet: look again after this time.
+    Waiting(Duration),
+    /// A fault that may pass: try again with growing delays.
+    Transient,
+}
+
+/// An error that knows its class. Implementations match every variant, so that a new one cannot be forgotten.
+pub trait Classify: Error {
+    /// When to try again.
+    fn class(&self) -> Class;
+
+    /// A fixed name in `PascalCase`: the `reason` label of metrics and the reason of Events.
+    fn category(&self) -> &'static str;
+}
+
+/// An answer of the API server never says that only an edit helps: quotas, webhooks and foreign objects change too.
+impl Classify for kube::Error {
+    fn class(&self) -> Class {
+        Class::Transient
+    }
+
+    fn category(&self) -> &'static str {
+        let Self::Api(status) = self else { return "ApiUnreachable" };
+        if status.is_conflict() {
+            "Conflict"
+        } else if status.is_not_found() {
+            "NotFound"
+        } else if status.is_forbidden() {
+            "Forbidden"
+        } else if status.is_invalid() {
+            "Rejected"
+        } else {
+            "ApiError"
+        }
+    }
+}
+
+/// The error and its causes in one line. A cause that its parent already quotes is not repeated: `kube` writes the
+/// source's text into its own.
+pub fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            // Writing into a String cannot fail.
+            let _ = write!(text, ": {cause_text}");
+        }
+        source = cause.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Classify, chain};
+    use kube::core::Status;
+    use rstest::rstest;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("outer")]
+    struct Outer(#[source] Inner);
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("inner: {0}")]
+    struct Inner(#[source] std::io::Error);
+
+    #[test]
+    fn chain_names_every_cause_once() {
+        let error = Outer(Inner(std::io::Error::other("disk on fire")));
+        assert_eq!(chain(&error), "outer: inner: disk on fire");
+    }
+
+    #[rstest]
+    #[case::conflict(409, "Conflict", "Conflict")]
+    #[case::gone(404, "NotFound", "NotFound")]
+    #[case::forbidden(403, "Forbidden", "Forbidden")]
+    #[case::rejected(422, "Invalid", "Rejected")]
+    #[case::server_fault(500, "InternalError", "ApiError")]
+    fn api_errors_are_told_apart(#[case] code: u16, #[case] reason: &str, #[case] category: &str) {
+        let error = kube::Error::Api(Box::new(Status::failure("x", reason).with_code(code)));
+        assert_eq!(error.category(), category);
+    }
+}
