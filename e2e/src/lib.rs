@@ -3,6 +3,8 @@
 //! They run where the cluster can be reached: `cargo xtask test` starts one and runs them there. With a cluster
 //! of your own: `cargo xtask cluster exec -- cargo test -p e2e`.
 
+pub mod custom;
+
 use anyhow::{Context, Result, bail};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, DeleteParams, ObjectMeta, PostParams};
@@ -17,7 +19,9 @@ const POLL: Duration = Duration::from_millis(50);
 /// A client of the cluster that KUBECONFIG names.
 pub async fn client() -> Result<Client> {
     if std::env::var_os("KUBECONFIG").is_none() {
-        bail!("KUBECONFIG is not set: run `cargo xtask test`, or `cargo xtask cluster exec -- cargo test -p e2e`");
+        bail!(
+            "KUBECONFIG is not set: run `cargo xtask test`, or `cargo xtask cluster exec -- cargo test -p e2e`"
+        );
     }
     // Several tests share a process; the first one installs the provider.
     let _already_installed = rustls::crypto::ring::default_provider().install_default();

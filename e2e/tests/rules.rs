@@ -1,0 +1,407 @@
+//! The rules of the definitions, in a real API server: they accept and refuse what they should.
+
+use anyhow::{Context, Result};
+use e2e::custom::{api, create_strictly, install_definitions, resource};
+use e2e::{TestNamespace, client};
+use kube::api::{DynamicObject, PostParams};
+use kube::{Client, ResourceExt};
+use rstest::rstest;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use slinky_api::v1beta1::{Accounting, Controller, LoginSet, NodeSet, RestApi, Token};
+use test_support::conformance;
+
+/// A spec of each kind that every rule accepts.
+fn minimal(kind: &str) -> Value {
+    match kind {
+        "Accounting" | "Controller" => json!({
+            "slurmKeyRef": { "name": "a", "key": "k" },
+            "jwtKeyRef": { "name": "a", "key": "k" },
+        }),
+        "Token" => json!({ "jwtKeyRef": { "name": "a", "key": "k" }, "username": "u" }),
+        "LoginSet" => json!({ "controllerRef": { "name": "c" }, "sssdConfRef": { "name": "s", "key": "k" } }),
+        _ => json!({ "controllerRef": { "name": "c" } }),
+    }
+}
+
+/// One change to the minimal spec (a JSON merge patch), and what a refusal must say; `None` if it is accepted.
+type Rule = (&'static str, Value, Option<&'static str>);
+
+fn key_rules() -> Vec<Rule> {
+    vec![
+        ("as it is", json!({}), None),
+        (
+            "no slurm key",
+            json!({ "slurmKeyRef": null }),
+            Some("slurmKeyRef must be set when external is false"),
+        ),
+        ("no signing key", json!({ "jwtKeyRef": null }), Some("jwtKeyRef or jwtHs256KeyRef must be set")),
+        (
+            "deprecated signing key",
+            json!({ "jwtKeyRef": null, "jwtHs256KeyRef": { "name": "a", "key": "k" } }),
+            None,
+        ),
+        ("external without address", json!({ "external": true }), Some("externalConfig must be set")),
+        (
+            "external without keys",
+            json!({
+                "external": true,
+                "externalConfig": { "host": "h", "port": 1 },
+                "slurmKeyRef": null,
+                "jwtKeyRef": null,
+            }),
+            None,
+        ),
+        (
+            "external address without port",
+            json!({ "external": true, "externalConfig": { "host": "h" } }),
+            Some("externalConfig.port: Required value"),
+        ),
+        (
+            "reference without key",
+            json!({ "slurmKeyRef": { "key": null } }),
+            Some("slurmKeyRef.key: Required value"),
+        ),
+        ("a number for a flag", json!({ "external": 1 }), Some("spec.external: Invalid value")),
+        (
+            "a list for a container",
+            json!({ "slurmdbd": [], "slurmctld": [] }),
+            Some("must be of type object"),
+        ),
+    ]
+}
+
+fn accounting_rules() -> Vec<Rule> {
+    let storage = |change: Value| {
+        let mut storage = json!({ "host": "h", "passwordKeyRef": { "key": "k" } });
+        json_merge(&mut storage, &change);
+        json!({ "storageConfig": storage })
+    };
+    let mut rules = key_rules();
+    rules.extend([
+        ("storage", storage(json!({})), None),
+        (
+            "storage without host",
+            storage(json!({ "host": null })),
+            Some("storageConfig.host: Required value"),
+        ),
+        (
+            "storage without password",
+            storage(json!({ "passwordKeyRef": null })),
+            Some("storageConfig.passwordKeyRef: Required value"),
+        ),
+    ]);
+    rules
+}
+
+fn controller_rules() -> Vec<Rule> {
+    let mut rules = key_rules();
+    rules.extend([
+        ("ha off", json!({ "ha": { "enabled": false } }), None),
+        ("ha without volume", json!({ "ha": { "enabled": true } }), Some("Slurm HA requires")),
+        (
+            "ha with an empty claim name",
+            json!({ "ha": { "enabled": true }, "persistence": { "existingClaim": "" } }),
+            Some("Slurm HA requires"),
+        ),
+        (
+            "ha without claim name",
+            json!({ "ha": { "enabled": true }, "persistence": { "enabled": true } }),
+            Some("no such key: existingClaim"),
+        ),
+        (
+            "ha without persistence",
+            json!({ "ha": { "enabled": true }, "persistence": { "enabled": false, "existingClaim": "c" } }),
+            Some("Slurm HA requires"),
+        ),
+        ("ha", json!({ "ha": { "enabled": true }, "persistence": { "existingClaim": "c" } }), None),
+        (
+            "no backups",
+            json!({ "ha": { "enabled": false, "backups": 0 } }),
+            Some("greater than or equal to 1"),
+        ),
+        ("no list of files", json!({ "configFileRefs": null }), None),
+        ("interval", json!({ "metrics": { "serviceMonitor": { "interval": "1h30m" } } }), None),
+        (
+            "interval of another world",
+            json!({ "metrics": { "serviceMonitor": { "interval": "soon" } } }),
+            Some("serviceMonitor.interval: Invalid value"),
+        ),
+        (
+            "endpoint without path",
+            json!({ "metrics": { "serviceMonitor": { "endpoints": [{}] } } }),
+            Some("endpoints[0].path: Required value"),
+        ),
+        (
+            "storage of another world",
+            json!({ "persistence": { "resources": { "requests": { "storage": "much" } } } }),
+            Some("resources.requests.storage: Invalid value"),
+        ),
+        (
+            "selector without operator",
+            json!({ "persistence": { "selector": { "matchExpressions": [{ "key": "k" }] } } }),
+            Some("matchExpressions[0].operator: Required value"),
+        ),
+    ]);
+    rules
+}
+
+fn nodeset_rules() -> Vec<Rule> {
+    vec![
+        ("as it is", json!({}), None),
+        ("no controller", json!({ "controllerRef": null }), Some("controllerRef: Required value")),
+        (
+            "another scaling mode",
+            json!({ "scalingMode": "ReplicaSet" }),
+            Some("Unsupported value: \"ReplicaSet\""),
+        ),
+        ("negative replicas", json!({ "replicas": -1 }), Some("should be a non-negative integer")),
+        ("replicas beyond 32 bits", json!({ "replicas": 3_000_000_000_i64 }), Some("spec.replicas")),
+        ("negative padding", json!({ "ordinalPadding": -1 }), None),
+        (
+            "ssh off without sssd",
+            json!({ "ssh": { "enabled": false } }),
+            Some("ssh.sssdConfRef: Required value"),
+        ),
+        ("partition", json!({ "partition": { "enabled": true, "config": "State=UP" } }), None),
+        (
+            "a partition of two lines",
+            json!({ "partition": { "enabled": true, "config": "State=UP\nNodeName=x" } }),
+            Some("partition.config: Invalid value"),
+        ),
+        (
+            "a partition of no line",
+            json!({ "partition": { "enabled": true, "config": "" } }),
+            Some("partition.config: Invalid value"),
+        ),
+        ("claims that are no list", json!({ "volumeClaimTemplates": { "a": 1 } }), None),
+        ("on delete", json!({ "updateStrategy": { "type": "OnDelete" } }), None),
+        (
+            "another strategy",
+            json!({ "updateStrategy": { "type": "Recreate" } }),
+            Some("Unsupported value: \"Recreate\""),
+        ),
+        (
+            "schedule without time",
+            json!({ "updateStrategy": { "type": "ScheduledUpdate", "scheduledUpdate": {} } }),
+            Some("startTime and scheduledUpdate.duration must be set"),
+        ),
+        (
+            "no schedule",
+            json!({ "updateStrategy": { "type": "ScheduledUpdate" } }),
+            Some("no such key: scheduledUpdate"),
+        ),
+        (
+            "schedule",
+            json!({ "updateStrategy": {
+                "type": "ScheduledUpdate",
+                "scheduledUpdate": { "startTime": "2030-01-01T00:00:00Z" },
+            } }),
+            None,
+        ),
+        (
+            "schedule at no time",
+            json!({ "updateStrategy": { "scheduledUpdate": { "startTime": "tomorrow" } } }),
+            Some("startTime: Invalid value"),
+        ),
+        ("percentage", json!({ "updateStrategy": { "rollingUpdate": { "maxUnavailable": "10%" } } }), None),
+        (
+            "a fraction of a pod",
+            json!({ "updateStrategy": { "rollingUpdate": { "maxUnavailable": 0.5 } } }),
+            Some("maxUnavailable: Invalid value"),
+        ),
+        (
+            "another retention",
+            json!({ "persistentVolumeClaimRetentionPolicy": { "whenScaled": "Keep" } }),
+            Some("Unsupported value: \"Keep\""),
+        ),
+        (
+            "another pruning",
+            json!({ "pruneSlurmNodeRecords": "Always" }),
+            Some("Unsupported value: \"Always\""),
+        ),
+    ]
+}
+
+fn loginset_rules() -> Vec<Rule> {
+    vec![
+        ("as it is", json!({}), None),
+        ("no controller", json!({ "controllerRef": null }), Some("controllerRef: Required value")),
+        ("no sssd", json!({ "sssdConfRef": null }), Some("sssdConfRef: Required value")),
+        ("surge", json!({ "strategy": { "rollingUpdate": { "maxSurge": "25%" } } }), None),
+        (
+            "surge without bound",
+            json!({ "strategy": { "rollingUpdate": { "maxSurge": true } } }),
+            Some("maxSurge: Invalid value"),
+        ),
+    ]
+}
+
+fn restapi_rules() -> Vec<Rule> {
+    vec![
+        ("as it is", json!({}), None),
+        ("no controller", json!({ "controllerRef": null }), Some("controllerRef: Required value")),
+        ("negative replicas", json!({ "replicas": -1 }), None),
+        ("a word for a port", json!({ "service": { "port": "http" } }), Some("service.port: Invalid value")),
+    ]
+}
+
+fn token_rules() -> Vec<Rule> {
+    vec![
+        ("as it is", json!({}), None),
+        ("no key", json!({ "jwtKeyRef": null }), Some("jwtKeyRef or jwtHs256KeyRef must be set")),
+        ("no user", json!({ "username": null }), Some("username: Required value")),
+        ("a user without name", json!({ "username": "" }), None),
+        (
+            "a secret without key",
+            json!({ "secretRef": { "name": "s" } }),
+            Some("secretRef.key: Required value"),
+        ),
+        ("a lifetime that is no duration", json!({ "lifetime": "for ever" }), None),
+    ]
+}
+
+fn json_merge(target: &mut Value, patch: &Value) {
+    match (target.as_object_mut(), patch.as_object()) {
+        (Some(target), Some(patch)) => {
+            for (key, value) in patch {
+                if value.is_null() && target.contains_key(key) {
+                    target.remove(key);
+                } else {
+                    json_merge(target.entry(key).or_insert(json!({})), value);
+                }
+            }
+        }
+        _ => *target = patch.clone(),
+    }
+}
+
+#[rstest]
+#[case::accounting("Accounting", accounting_rules(), decodes::<Accounting>)]
+#[case::controller("Controller", controller_rules(), decodes::<Controller>)]
+#[case::loginset("LoginSet", loginset_rules(), decodes::<LoginSet>)]
+#[case::nodeset("NodeSet", nodeset_rules(), decodes::<NodeSet>)]
+#[case::restapi("RestApi", restapi_rules(), decodes::<RestApi>)]
+#[case::token("Token", token_rules(), decodes::<Token>)]
+#[tokio::test]
+async fn rules_accept_and_refuse_what_they_should_and_what_is_accepted_can_be_read(
+    #[case] kind: &str,
+    #[case] rules: Vec<Rule>,
+    #[case] decodes: fn(&Value) -> Result<(), String>,
+) -> Result<()> {
+    let client = client().await?;
+    install_definitions(&client).await?;
+    let api = api(&client, "default", kind);
+    let mut wrong = Vec::new();
+    for (name, change, refusal) in rules {
+        let mut spec = minimal(kind);
+        json_merge(&mut spec, &change);
+        let mut object = DynamicObject::new("rules", &resource(kind));
+        object.data = json!({ "spec": spec });
+        let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+        match (api.create(&dry_run, &object).await, refusal) {
+            (Ok(stored), None) => {
+                if let Err(error) = decodes(&serde_json::to_value(&stored)?) {
+                    wrong.push(format!("{name}: accepted, but cannot be read: {error}"));
+                }
+            }
+            (Err(error), Some(refusal)) if error.to_string().contains(refusal) => {}
+            (Ok(_), Some(_)) => wrong.push(format!("{name}: accepted")),
+            (Err(error), _) => wrong.push(format!("{name}: {error}")),
+        }
+    }
+    assert!(wrong.is_empty(), "{kind}:\n{}", wrong.join("\n"));
+    Ok(())
+}
+
+fn decodes<K: DeserializeOwned>(object: &Value) -> Result<(), String> {
+    serde_json::from_value::<K>(object.clone()).map(|_| ()).map_err(|error| error.to_string())
+}
+
+#[derive(Deserialize)]
+struct AdmissionCases {
+    namespace: String,
+    fixtures: Vec<Value>,
+    cases: Vec<AdmissionCase>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct AdmissionCase {
+    id: String,
+    operation: String,
+    kind: String,
+    field_validation: Option<String>,
+    object: Option<Value>,
+    old_object: Option<Value>,
+    expect: Verdict,
+}
+
+#[derive(Deserialize)]
+struct Verdict {
+    allowed: bool,
+    layer: String,
+    code: u16,
+}
+
+/// The observed verdicts of schema and rules. Those of the admission webhook need the webhook.
+#[tokio::test]
+async fn schema_and_rules_give_the_observed_verdicts() -> Result<()> {
+    let Some(directory) = conformance::directory() else { return Ok(()) };
+    let client = client().await?;
+    install_definitions(&client).await?;
+    let namespace = TestNamespace::create(&client, "verdicts").await?;
+    let yaml = std::fs::read_to_string(directory.join("admission/cases.yaml"))?;
+    let data: AdmissionCases = serde_saphyr::from_str(&yaml)?;
+    assert!(!data.fixtures.is_empty() && !data.namespace.is_empty());
+    let decided_here = ["none", "crd-schema", "crd-cel", "request-decoding"];
+    let (mut wrong, mut compared) = (Vec::new(), 0);
+    for case in &data.cases {
+        let Some(object) = &case.object else { continue };
+        if !decided_here.contains(&case.expect.layer.as_str()) || case.operation == "DELETE" {
+            continue;
+        }
+        compared += 1;
+        let code = verdict(&client, &namespace, case, object).await.with_context(|| case.id.clone())?;
+        let expected = if case.expect.allowed { code < 300 } else { code == case.expect.code };
+        if !expected {
+            wrong.push(format!("{}: {code}, expected {}", case.id, case.expect.code));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(compared > 40, "only {compared} cases");
+    println!("{compared} of {} admission cases compared, all equal", data.cases.len());
+    namespace.delete().await
+}
+
+/// The HTTP status that the API server answers a case with.
+async fn verdict(
+    client: &Client,
+    namespace: &TestNamespace,
+    case: &AdmissionCase,
+    object: &Value,
+) -> Result<u16> {
+    let api = api(client, namespace.name(), &case.kind);
+    let here = |object: &Value| -> Result<DynamicObject> {
+        let mut object: DynamicObject = serde_json::from_value(object.clone())?;
+        object.metadata.namespace = Some(namespace.name().to_owned());
+        object.metadata.name = Some(case.id.clone());
+        Ok(object)
+    };
+    let answer = match &case.old_object {
+        Some(old) if case.operation == "UPDATE" => {
+            let stored = api.create(&PostParams::default(), &here(old)?).await?;
+            let mut new = here(object)?;
+            new.metadata.resource_version = stored.resource_version();
+            api.replace(&case.id, &PostParams::default(), &new).await
+        }
+        _ if case.field_validation.is_some() => create_strictly(client, &api, &here(object)?).await,
+        _ => api.create(&PostParams::default(), &here(object)?).await,
+    };
+    match answer {
+        Ok(_) => Ok(200),
+        Err(kube::Error::Api(status)) => Ok(status.code),
+        Err(error) => Err(error.into()),
+    }
+}
