@@ -1,20 +1,32 @@
 //! What every binary of the operator shares: flags, client, apply, events, metrics, leadership, shutdown.
+//!
+//! A binary's `main` is a call of [`run`]; its code starts with a [`Runtime`], asks [`Runtime::for_each_scope`] for the
+//! namespaces to watch, and hands its controller to [`Scope::run_controller`].
 
-pub mod admin;
+mod admin;
 pub mod apply;
 pub mod args;
 pub mod backoff;
 pub mod client;
 pub mod error;
+pub mod events;
 pub mod lease;
 pub mod metrics;
-pub mod per_object;
-pub mod ready;
+mod per_object;
+mod ready;
+pub mod reconcile;
+mod report;
 pub mod retry;
-pub mod tasks;
+mod run;
+mod runtime;
+mod tasks;
 
 pub use args::Args;
 pub use error::{Class, Classify};
+pub use per_object::{ObjectKey, PerObject};
+pub use ready::Gate;
+pub use run::run;
+pub use runtime::{Runtime, Scope};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

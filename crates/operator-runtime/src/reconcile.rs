@@ -1,0 +1,246 @@
+//! Runs a controller: the same limits, delays, logs, metrics and Events for every kind. What a reconcile does is none of
+//! its business; what becomes of its result is decided here and nowhere else.
+
+use crate::backoff::ErrorBackoff;
+use crate::error::{Class, Classify, chain};
+use crate::events::{EventType, Events, Notice};
+use crate::metrics::{ErrorLabels, KindLabel, METRICS};
+use crate::per_object::ObjectKey;
+use crate::report::report;
+use crate::runtime::Scope;
+use futures::{FutureExt, StreamExt};
+use kube::Resource;
+use kube::runtime::controller::{Action, Config};
+use kube::runtime::{Controller, controller};
+use serde::de::DeserializeOwned;
+use std::fmt::Debug;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// The longest that one reconcile may take. It is cut where it stands, so it has to be safe to be cut anywhere.
+pub const DEADLINE: Duration = Duration::from_mins(2);
+
+/// The action that Events about failed reconciles name.
+const ACTION: &str = "Reconcile";
+
+/// Why a reconcile did not succeed.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure<E> {
+    /// It said so.
+    #[error(transparent)]
+    Failed(E),
+    /// It did not end.
+    #[error("the reconcile did not end within {} s", DEADLINE.as_secs())]
+    TimedOut,
+    /// It is broken; other objects go on.
+    #[error("the reconcile panicked")]
+    Panicked,
+}
+
+impl<E: Classify> Classify for Failure<E> {
+    fn class(&self) -> Class {
+        match self {
+            Self::Failed(error) => error.class(),
+            Self::TimedOut | Self::Panicked => Class::Transient,
+        }
+    }
+
+    fn category(&self) -> &'static str {
+        match self {
+            Self::Failed(error) => error.category(),
+            Self::TimedOut => "ReconcileTimedOut",
+            Self::Panicked => "ReconcilePanicked",
+        }
+    }
+}
+
+impl Scope {
+    /// Runs a controller until shutdown.
+    pub async fn run_controller<K, C, E, F, R>(
+        &self,
+        controller: Controller<K>,
+        reconcile: F,
+        context: Arc<C>,
+    ) where
+        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+        C: Send + Sync + 'static,
+        E: Classify + Send + 'static,
+        F: Fn(Arc<K>, Arc<C>) -> R,
+        R: Future<Output = Result<Action, E>> + Send + 'static,
+    {
+        let aftermath =
+            &Arc::new(Aftermath { events: self.events().clone(), backoff: ErrorBackoff::default() });
+        controller
+            .with_config(Config::default().concurrency(self.workers()))
+            .graceful_shutdown_on(self.shutdown())
+            .run(
+                |object, context| {
+                    let (aftermath, reconciled) = (aftermath.clone(), reconcile(object.clone(), context));
+                    async move {
+                        let result = attempt::<K, _, _>(reconciled).await;
+                        if result.is_ok() {
+                            aftermath.succeeded(object.as_ref());
+                        }
+                        result
+                    }
+                },
+                |object, failure, _| aftermath.failed(object.as_ref(), failure),
+                context,
+            )
+            .for_each(|outcome| {
+                if let Err(controller::Error::ObjectNotFound(object)) = &outcome {
+                    aftermath.forget(&ObjectKey::from(object.as_ref()));
+                }
+                report(&outcome);
+                futures::future::ready(())
+            })
+            .await;
+    }
+}
+
+/// One reconcile with its limits, measured.
+async fn attempt<K, E, R>(reconcile: R) -> Result<Action, Failure<E>>
+where
+    K: Resource<DynamicType = ()>,
+    R: Future<Output = Result<Action, E>> + Send,
+{
+    let kind = KindLabel { kind: K::kind(&()).into_owned() };
+    let running = METRICS.reconciles_running.get_or_create_owned(&kind);
+    running.inc();
+    let begun = Instant::now();
+    let result = tokio::time::timeout(DEADLINE, AssertUnwindSafe(reconcile).catch_unwind()).await;
+    METRICS.reconcile_duration.get_or_create(&kind).observe(begun.elapsed().as_secs_f64());
+    running.dec();
+    match result {
+        Ok(Ok(result)) => result.map_err(Failure::Failed),
+        Ok(Err(_)) => Err(Failure::Panicked),
+        Err(_) => Err(Failure::TimedOut),
+    }
+}
+
+/// What follows from a reconcile's end.
+struct Aftermath {
+    events: Events,
+    backoff: ErrorBackoff,
+}
+
+impl Aftermath {
+    /// Tells of a failure and says when to try again.
+    fn failed<K: Resource<DynamicType = ()>, E: Classify>(&self, object: &K, failure: &E) -> Action {
+        let (type_, action) = match failure.class() {
+            Class::Invalid => (EventType::Warning, Action::await_change()),
+            Class::Waiting(after) => (EventType::Normal, Action::requeue(after)),
+            Class::Transient => (EventType::Warning, Action::requeue(self.backoff.next(object))),
+        };
+        let labels = ErrorLabels { kind: K::kind(&()).into_owned(), reason: failure.category() };
+        METRICS.reconcile_errors.get_or_create(&labels).inc();
+        let notice = Notice {
+            type_,
+            reason: failure.category().to_owned(),
+            action: ACTION.to_owned(),
+            note: chain(failure),
+            related: None,
+        };
+        self.events.publish_change(object, notice);
+        action
+    }
+
+    /// The next failure is the first one again.
+    fn succeeded<K: Resource<DynamicType = ()>>(&self, object: &K) {
+        self.backoff.forget(&ObjectKey::of(object));
+        self.events.forget_action(object, ACTION);
+    }
+
+    /// The object is gone.
+    fn forget(&self, object: &ObjectKey) {
+        self.backoff.forget(object);
+        self.events.forget(object);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Aftermath, DEADLINE, Failure, attempt};
+    use crate::backoff::ErrorBackoff;
+    use crate::error::{Class, Classify};
+    use crate::events::{EventType, Events};
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::runtime::controller::Action;
+    use rstest::rstest;
+    use std::time::Duration;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("told to fail")]
+    struct Told(Class);
+
+    impl Classify for Told {
+        fn class(&self) -> Class {
+            self.0
+        }
+
+        fn category(&self) -> &'static str {
+            "Told"
+        }
+    }
+
+    async fn hang() -> Result<Action, Told> {
+        std::future::pending().await
+    }
+
+    async fn panic() -> Result<Action, Told> {
+        tokio::task::yield_now().await;
+        panic!("on purpose")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reconcile_that_hangs_is_cut() {
+        let begun = tokio::time::Instant::now();
+        let result = attempt::<ConfigMap, _, _>(hang()).await;
+        assert!(matches!(result, Err(Failure::TimedOut)), "{result:?}");
+        assert_eq!(begun.elapsed(), DEADLINE);
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_a_failure_of_one_object() {
+        let result = attempt::<ConfigMap, _, _>(panic()).await;
+        assert!(matches!(result, Err(Failure::Panicked)), "{result:?}");
+    }
+
+    #[rstest]
+    #[case::only_an_edit_helps(Class::Invalid, Action::await_change(), EventType::Warning)]
+    #[case::look_again(
+        Class::Waiting(Duration::from_secs(7)),
+        Action::requeue(Duration::from_secs(7)),
+        EventType::Normal
+    )]
+    fn classes_decide_when_to_try_again(
+        #[case] class: Class,
+        #[case] expected: Action,
+        #[case] type_: EventType,
+    ) {
+        let (events, mut told) = Events::unsent(9);
+        let aftermath = Aftermath { events, backoff: ErrorBackoff::default() };
+        assert_eq!(aftermath.failed(&ConfigMap::default(), &Told(class)), expected);
+        let (_, notice) = told.try_recv().expect("an Event");
+        assert_eq!(
+            (notice.type_, notice.reason.as_str(), notice.note.as_str()),
+            (type_, "Told", "told to fail")
+        );
+    }
+
+    #[test]
+    fn failures_in_a_row_wait_longer_and_are_told_once() {
+        let (events, mut told) = Events::unsent(9);
+        let aftermath = Aftermath { events, backoff: ErrorBackoff::default() };
+        let object = ConfigMap::default();
+        let fail = || aftermath.failed(&object, &Told(Class::Transient));
+        assert_ne!(fail(), fail());
+        assert!(told.try_recv().is_ok());
+        assert!(told.try_recv().is_err(), "the same failure was told twice");
+        aftermath.succeeded(&object);
+        aftermath.failed(&object, &Told(Class::Transient));
+        assert!(told.try_recv().is_ok(), "a failure after a success is news");
+    }
+}

@@ -1,0 +1,226 @@
+//! What a binary's code gets to work with: clients, namespaces, caches, Events, shutdown.
+
+use crate::apply::Applier;
+use crate::args::Args;
+use crate::client::{self, client, effects_client};
+use crate::events::Events;
+use crate::ready::{Gate, Readiness};
+use crate::tasks::Tasks;
+use futures::future::try_join_all;
+use futures::{Stream, StreamExt};
+use k8s_openapi::NamespaceResourceScope;
+use kube::runtime::reflector::{self, Lookup, Store};
+use kube::runtime::{Controller, WatchStreamExt, watcher};
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
+use std::fmt::Debug;
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// The running process. Cheap to clone.
+#[derive(Clone)]
+pub struct Runtime {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    name: &'static str,
+    instance: String,
+    args: Args,
+    client: Client,
+    effects_client: Client,
+    namespace: String,
+    applier: Applier,
+    events: Events,
+    readiness: Readiness,
+    tasks: Tasks,
+}
+
+impl Runtime {
+    /// Makes the clients and starts to publish Events; nothing is sent yet.
+    pub(crate) async fn new(name: &'static str, args: Args, tasks: Tasks) -> Result<Self, client::Error> {
+        let config = client::config(args.kubeconfig.as_deref()).await?;
+        let (client, effects_client) = (client(&config)?, effects_client(&config)?);
+        let instance = instance();
+        let inner = Inner {
+            name,
+            applier: Applier::new(client.clone(), name),
+            events: Events::start(client.clone(), name, &instance, &tasks),
+            instance,
+            args,
+            client,
+            effects_client,
+            namespace: config.default_namespace,
+            readiness: Readiness::default(),
+            tasks,
+        };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// The binary's name.
+    pub fn name(&self) -> &'static str {
+        self.inner.name
+    }
+
+    /// What tells this process from others of the same name: the pod's name, or the host's.
+    pub fn instance(&self) -> &str {
+        &self.inner.instance
+    }
+
+    /// The namespace that this process runs in.
+    pub fn namespace(&self) -> &str {
+        &self.inner.namespace
+    }
+
+    /// The common flags.
+    pub fn args(&self) -> &Args {
+        &self.inner.args
+    }
+
+    /// How many objects of a kind may be reconciled at a time.
+    pub fn workers(&self) -> u16 {
+        self.inner.args.workers
+    }
+
+    /// For reads, and for writes that may be sent twice.
+    pub fn client(&self) -> Client {
+        self.inner.client.clone()
+    }
+
+    /// For writes of which a second copy matters: every request is sent once, every answer is seen.
+    pub fn effects_client(&self) -> Client {
+        self.inner.effects_client.clone()
+    }
+
+    /// Writes objects; the field manager is the binary's name.
+    pub fn applier(&self) -> &Applier {
+        &self.inner.applier
+    }
+
+    /// Publishes Events.
+    pub fn events(&self) -> &Events {
+        &self.inner.events
+    }
+
+    /// Adds something that has to happen before the process is ready.
+    pub fn ready_gate(&self, name: impl Into<String>) -> Gate {
+        self.inner.readiness.gate(name)
+    }
+
+    /// Resolves when work has to stop.
+    pub fn shutdown(&self) -> impl Future<Output = ()> + Send + Sync + 'static + use<> {
+        self.inner.tasks.shutdown()
+    }
+
+    /// Runs a future in the background, until it ends or the process does. It should end on [`Runtime::shutdown`]; a
+    /// panic in it stops the process.
+    pub fn spawn(&self, name: &'static str, future: impl Future<Output = ()> + Send + 'static) {
+        self.inner.tasks.spawn(name, future);
+    }
+
+    /// The process is not ready before this cache is filled. Something has to poll the stream that fills it.
+    pub fn ready_when_synced<K>(&self, store: Store<K>)
+    where
+        K: Lookup<DynamicType = ()> + Clone + Send + Sync + 'static,
+    {
+        let gate = self.ready_gate(format!("cache of {}", K::kind(&())));
+        self.spawn("cache", async move {
+            if store.wait_until_ready().await.is_ok() {
+                gate.open();
+            }
+        });
+    }
+
+    /// Does `work` for all namespaces at once, or side by side for each one of `--namespaces`.
+    ///
+    /// kube watches one namespace or all. Several are several watches, and each namespace has its own caches and
+    /// controllers, so that one that cannot be read stops no other and is never taken for empty. What the namespaces
+    /// share (connections, a watch of nodes) is made before and cloned into `work`.
+    pub async fn for_each_scope<F, R>(&self, work: F) -> anyhow::Result<()>
+    where
+        F: Fn(Scope) -> R,
+        R: Future<Output = anyhow::Result<()>>,
+    {
+        let scopes = self.inner.args.namespaces.scopes();
+        let works = scopes.into_iter().map(|namespace| work(Scope { runtime: self.clone(), namespace }));
+        try_join_all(works).await.map(drop)
+    }
+
+    pub(crate) fn readiness(&self) -> &Readiness {
+        &self.inner.readiness
+    }
+}
+
+/// The runtime, narrowed to one namespace or to all.
+#[derive(Clone)]
+pub struct Scope {
+    runtime: Runtime,
+    namespace: Option<String>,
+}
+
+impl Deref for Scope {
+    type Target = Runtime;
+
+    fn deref(&self) -> &Runtime {
+        &self.runtime
+    }
+}
+
+impl Scope {
+    /// The objects of one kind in this scope, for watches and lists. To write, take the object's own namespace.
+    pub fn api<K>(&self) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    {
+        match &self.namespace {
+            Some(namespace) => Api::namespaced(self.client(), namespace),
+            None => Api::all(self.client()),
+        }
+    }
+
+    /// A controller of one kind. Unlike [`Controller::new`] it notices that an object was deleted, so that what is
+    /// remembered of it can be dropped.
+    pub fn controller<K>(&self, config: watcher::Config) -> Controller<K>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+            + Clone
+            + Debug
+            + DeserializeOwned
+            + Send
+            + Sync
+            + 'static,
+    {
+        let (store, changes) = self.cache(config);
+        Controller::for_stream(changes, store)
+    }
+
+    /// A cache of one kind, and the changes to it: what [`Controller::owns_stream`] and
+    /// `watches_stream` take. A change is in the cache before it comes out of the stream. The process is ready once
+    /// the cache is filled.
+    ///
+    /// The cache keeps `managedFields`, because [`Applier::apply`] needs them.
+    pub fn cache<K>(
+        &self,
+        config: watcher::Config,
+    ) -> (Store<K>, impl Stream<Item = Result<K, watcher::Error>> + Send + 'static + use<K>)
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+            + Clone
+            + Debug
+            + DeserializeOwned
+            + Send
+            + Sync
+            + 'static,
+    {
+        let (store, writer) = reflector::store();
+        self.ready_when_synced(store.clone());
+        let changes = watcher(self.api::<K>(), config).default_backoff().reflect(writer).touched_objects();
+        (store, changes.boxed())
+    }
+}
+
+fn instance() -> String {
+    let given = ["POD_NAME", "HOSTNAME"].into_iter().find_map(|name| std::env::var(name).ok());
+    let host = || std::fs::read_to_string("/etc/hostname").map(|name| name.trim().to_owned()).ok();
+    given.or_else(host).unwrap_or_else(|| "unknown".to_owned())
+}
