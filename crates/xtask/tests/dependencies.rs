@@ -1,0 +1,96 @@
+//! The direction in which crates may depend on each other, and what may not be in the graph at all.
+
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::process::Command;
+
+/// What each crate of ours may use of ours; test-only dependencies are not restricted.
+const ALLOWED: &[(&str, &[&str])] = &[
+    ("slinky-api", &[]),
+    ("slurm-conf", &[]),
+    ("slurm-rest", &[]),
+    ("test-support", &[]),
+    ("xtask", &[]),
+    ("pod-builder", &["slinky-api"]),
+    ("operator-runtime", &["slinky-api"]),
+    ("expectations", &["operator-runtime"]),
+    ("e2e", &["slinky-api", "slurm-rest"]),
+];
+
+/// Pure crates: no runtime, no I/O.
+const WITHOUT_TOKIO: &[&str] = &["slinky-api", "slurm-conf", "pod-builder"];
+
+/// A second TLS provider makes rustls panic at run time; the others are bulk that nothing here needs.
+const BANNED: &[&str] = &["aws-lc-rs", "native-tls", "openssl-sys", "serde_yaml"];
+
+/// Two versions of these are two incompatible sets of types.
+const SINGLE: &[&str] = &["k8s-openapi", "kube-core", "rustls", "schemars", "tonic"];
+
+fn metadata() -> Value {
+    let cargo = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--locked", "--offline"])
+        .args(["--filter-platform", "x86_64-unknown-linux-gnu"])
+        .output()
+        .unwrap();
+    assert!(cargo.status.success(), "{}", String::from_utf8_lossy(&cargo.stderr));
+    serde_json::from_slice(&cargo.stdout).unwrap()
+}
+
+fn texts<'a>(list: &'a Value, key: &str) -> Vec<&'a str> {
+    list.as_array().unwrap().iter().map(|item| item[key].as_str().unwrap()).collect()
+}
+
+/// Packages of the workspace with the names of their direct, not test-only, dependencies.
+fn ours(metadata: &Value) -> Vec<(&str, BTreeSet<&str>)> {
+    let packages =
+        metadata["packages"].as_array().unwrap().iter().filter(|package| package["source"].is_null());
+    packages
+        .map(|package| {
+            let direct =
+                package["dependencies"].as_array().unwrap().iter().filter(|one| one["kind"].is_null());
+            (package["name"].as_str().unwrap(), direct.map(|one| one["name"].as_str().unwrap()).collect())
+        })
+        .collect()
+}
+
+#[test]
+fn crates_depend_in_one_direction() {
+    let metadata = metadata();
+    let ours = ours(&metadata);
+    let names: BTreeSet<&str> = ours.iter().map(|(name, _)| *name).collect();
+    for (name, dependencies) in &ours {
+        let binary = name.ends_with("-controller") || *name == "admission-webhook";
+        let allowed = ALLOWED.iter().find(|(crate_name, _)| crate_name == name).map(|(_, allowed)| *allowed);
+        for dependency in dependencies.intersection(&names) {
+            let permitted = match allowed {
+                Some(allowed) => allowed.contains(dependency),
+                None => binary && !dependency.ends_with("-controller") && *dependency != "test-support",
+            };
+            assert!(permitted, "{name} may not depend on {dependency}");
+        }
+        assert!(binary || allowed.is_some(), "{name} has no place in the order of crates");
+    }
+    for name in WITHOUT_TOKIO {
+        let (_, dependencies) = ours.iter().find(|(crate_name, _)| crate_name == name).unwrap();
+        assert!(!dependencies.contains("tokio"), "{name} is pure and may not depend on tokio");
+    }
+}
+
+#[test]
+fn the_graph_has_one_tls_provider_one_kubernetes_and_one_source() {
+    let metadata = metadata();
+    let names = texts(&metadata["packages"], "name");
+    for banned in BANNED {
+        assert!(!names.contains(banned), "{banned} is in the graph: see `cargo tree --invert {banned}`");
+    }
+    for single in SINGLE {
+        let count = names.iter().filter(|name| *name == single).count();
+        assert!(count <= 1, "{count} versions of {single} are in the graph: see `cargo tree --duplicates`");
+    }
+    for package in metadata["packages"].as_array().unwrap() {
+        let Some(source) = package["source"].as_str() else { continue };
+        assert!(source.starts_with("registry+"), "{} comes from {source}", package["name"]);
+    }
+}
