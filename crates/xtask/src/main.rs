@@ -2,6 +2,7 @@
 
 mod cache;
 mod cluster;
+mod demo;
 mod images;
 mod packages;
 mod progress;
@@ -9,6 +10,9 @@ mod suite;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
+
+/// The root of the repository.
+const WORKSPACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
 /// Everything this project does to itself: a local cluster, its images, the tests.
 #[derive(Parser)]
@@ -26,6 +30,8 @@ enum Command {
     /// Slurm images built from Debian packages.
     #[command(subcommand)]
     Images(images::Command),
+    /// A Kubernetes with a Slurm cluster in it, on this machine.
+    Demo,
     /// Format, lints, unit, conformance and API server tests, as CI runs them.
     Test(suite::Args),
 }
@@ -34,6 +40,7 @@ fn main() -> ExitCode {
     let result = match Args::parse().command {
         Command::Cluster(command) => cluster::run(&command),
         Command::Images(command) => images::run(&command),
+        Command::Demo => demo::run(),
         Command::Test(args) => suite::run(&args),
     };
     match result {

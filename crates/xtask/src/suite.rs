@@ -1,5 +1,6 @@
 //! The test command: what CI runs, and what a developer runs before pushing.
 
+use crate::WORKSPACE;
 use crate::progress::step;
 use anyhow::{Context, Result, bail};
 use std::io::{BufRead, BufReader};
@@ -7,8 +8,6 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use xshell::{Shell, cmd};
 
-/// The root of the repository.
-const WORKSPACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 /// The clusters that end-to-end tests run in, apart from a developer's own.
 const CONTROL_PLANE: &str = "test-control-plane";
 const NODE: &str = "test-node";
