@@ -13,11 +13,13 @@ mod golang;
 mod instance;
 mod layout;
 mod lock;
+mod manifests;
 mod pki;
 mod processes;
 mod profile;
 mod sandbox;
 mod up;
+mod volumes;
 mod wait;
 
 use anyhow::{Result, ensure};
@@ -33,8 +35,11 @@ pub enum Command {
         #[arg(long, default_value = "dev")]
         name: Name,
         /// What the cluster is for.
-        #[arg(long, value_enum, default_value_t = Profile::ControlPlane)]
+        #[arg(long, value_enum, default_value_t = Profile::Node)]
         profile: Profile,
+        /// How many simulated nodes there shall be at least; for the profile `scale`.
+        #[arg(long, default_value_t = 10)]
+        nodes: usize,
     },
     /// Run a command that can reach the cluster: its addresses, its DNS, KUBECONFIG, kubectl and helm.
     Exec {
@@ -60,7 +65,7 @@ pub fn run(command: &Command) -> Result<()> {
         "a local cluster needs root: it makes namespaces and mounts"
     );
     match command {
-        Command::Up { name, profile } => up::up(&Layout::of(name)?, *profile),
+        Command::Up { name, profile, nodes } => up::up(&Layout::of(name)?, *profile, *nodes),
         Command::Exec { name, command } => exec::exec(&Layout::of(name)?, command),
         Command::Down { name } => down::down(&Layout::of(name)?),
     }

@@ -7,6 +7,14 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+/// Makes a group in every hierarchy.
+pub fn create(group: &str) -> Result<()> {
+    hierarchies()?.into_iter().try_for_each(|hierarchy| {
+        let path = hierarchy.join(group);
+        fs::create_dir_all(&path).with_context(|| format!("making the control group {}", path.display()))
+    })
+}
+
 /// Removes a group and all below it from every hierarchy.
 pub fn remove(group: &str) -> Result<()> {
     for hierarchy in hierarchies()? {

@@ -1,9 +1,10 @@
 //! The processes of a cluster: their programs and arguments. Pure.
 
 use super::golang::Program;
-use super::layout::{Layout, NODE_ADDRESS, SERVICE_CIDR};
+use super::layout::{Layout, NODE_ADDRESS, NODE_NAME, SERVICE_CIDR};
+use super::volumes;
 use anyhow::Result;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A process of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,34 +15,75 @@ pub enum Component {
     Apiserver,
     /// The built-in controllers.
     ControllerManager,
+    /// Places pods on nodes.
+    Scheduler,
+    /// Runs containers.
+    Containerd,
+    /// Runs pods.
+    Kubelet,
+    /// Makes Service addresses work.
+    Proxy,
+    /// Answers for Service names.
+    Dns,
+    /// Plays nodes and their pods.
+    Kwok,
+    /// Makes and removes volumes.
+    VolumeProvisioner,
+}
+
+/// Where a component's program comes from.
+enum Source {
+    Built(Program),
+    Installed(&'static str),
 }
 
 impl Component {
-    /// The name of the program, which is also that of the log.
+    /// What people call it; also the name of its log.
     pub fn name(self) -> &'static str {
-        self.source().name
+        match (self, self.source()) {
+            (Self::VolumeProvisioner, _) => "volume-provisioner",
+            (_, Source::Built(program)) => program.name,
+            (_, Source::Installed(path)) => path.rsplit_once('/').map_or(path, |(_, name)| name),
+        }
     }
 
     /// The program, built if need be.
     pub fn program(self) -> Result<PathBuf> {
-        self.source().file()
+        match self.source() {
+            Source::Built(program) => program.file(),
+            Source::Installed(path) => Ok(PathBuf::from(path)),
+        }
     }
 
-    fn source(self) -> Program {
+    fn source(self) -> Source {
         match self {
-            Self::Etcd => Program::ETCD,
-            Self::Apiserver => Program::APISERVER,
-            Self::ControllerManager => Program::CONTROLLER_MANAGER,
+            Self::Etcd => Source::Built(Program::ETCD),
+            Self::Apiserver => Source::Built(Program::APISERVER),
+            Self::ControllerManager => Source::Built(Program::CONTROLLER_MANAGER),
+            Self::Scheduler => Source::Built(Program::SCHEDULER),
+            Self::Containerd => Source::Installed("/usr/bin/containerd"),
+            Self::Kubelet => Source::Built(Program::KUBELET),
+            Self::Proxy => Source::Built(Program::PROXY),
+            Self::Dns => Source::Built(Program::COREDNS),
+            Self::Kwok => Source::Built(Program::KWOK),
+            Self::VolumeProvisioner => Source::Installed("/usr/bin/dash"),
         }
     }
 
     /// The command line.
-    pub fn arguments(self, layout: &Layout) -> Vec<String> {
-        match self {
+    pub fn arguments(self, layout: &Layout) -> Result<Vec<String>> {
+        Ok(match self {
             Self::Etcd => etcd(),
             Self::Apiserver => apiserver(layout),
             Self::ControllerManager => controller_manager(layout),
-        }
+            Self::Scheduler => controller(layout, "kube-scheduler"),
+            Self::Containerd => flags([("config", text(&layout.config("containerd.toml")))]),
+            Self::Kubelet => kubelet(layout),
+            Self::Proxy => flags([("config", text(&layout.config("kube-proxy.json")))]),
+            Self::Dns => vec!["-conf".into(), text(&layout.config("Corefile"))],
+            Self::Kwok => kwok(layout, &Program::KWOK.directory()?),
+            Self::VolumeProvisioner => volumes::arguments(layout, &Program::KUBECTL.file()?),
+        })
     }
 }
 
@@ -56,7 +98,7 @@ fn etcd() -> Vec<String> {
 }
 
 fn apiserver(layout: &Layout) -> Vec<String> {
-    let pki = |file: &str| layout.pki(file).display().to_string();
+    let pki = |file: &str| text(&layout.pki(file));
     flags([
         ("etcd-servers", "http://127.0.0.1:2379".into()),
         ("advertise-address", NODE_ADDRESS.to_string()),
@@ -75,16 +117,16 @@ fn apiserver(layout: &Layout) -> Vec<String> {
         ("service-account-issuer", "https://kubernetes.default.svc".into()),
         ("service-account-key-file", pki("service-account.pub")),
         ("service-account-signing-key-file", pki("service-account.key")),
-        ("audit-policy-file", layout.config("audit-policy.json").display().to_string()),
-        ("audit-log-path", layout.audit_log().display().to_string()),
+        ("audit-policy-file", text(&layout.config("audit-policy.json"))),
+        ("audit-log-path", text(&layout.audit_log())),
         // Tests read one file from where they were: it must not be rotated away.
         ("audit-log-maxsize", "1048576".into()),
     ])
 }
 
 fn controller_manager(layout: &Layout) -> Vec<String> {
-    let pki = |file: &str| layout.pki(file).display().to_string();
-    let mut args = own_client(layout, "kube-controller-manager");
+    let pki = |file: &str| text(&layout.pki(file));
+    let mut args = controller(layout, "kube-controller-manager");
     args.extend(flags([
         ("service-cluster-ip-range", SERVICE_CIDR.into()),
         ("root-ca-file", pki("ca.crt")),
@@ -95,21 +137,40 @@ fn controller_manager(layout: &Layout) -> Vec<String> {
         ("kube-api-burst", "400".into()),
         ("cluster-signing-cert-file", pki("ca.crt")),
         ("cluster-signing-key-file", pki("ca.key")),
-        ("enable-hostpath-provisioner", "true".into()),
     ]));
     args
 }
 
-/// What components with one instance and clients of the API server have in common.
-fn own_client(layout: &Layout, client: &str) -> Vec<String> {
-    let kubeconfig = layout.kubeconfig(client).display().to_string();
+fn kubelet(layout: &Layout) -> Vec<String> {
     flags([
-        ("kubeconfig", kubeconfig.clone()),
-        ("authentication-kubeconfig", kubeconfig.clone()),
-        ("authorization-kubeconfig", kubeconfig),
-        ("bind-address", "127.0.0.1".into()),
-        ("leader-elect", "false".into()),
+        ("config", text(&layout.config("kubelet.json"))),
+        ("kubeconfig", text(&layout.kubeconfig("kubelet"))),
+        ("hostname-override", NODE_NAME.into()),
+        ("node-ip", NODE_ADDRESS.to_string()),
     ])
+}
+
+fn kwok(layout: &Layout, directory: &Path) -> Vec<String> {
+    let mut args = flags([
+        ("kubeconfig", text(&layout.kubeconfig("kwok"))),
+        ("manage-all-nodes", "true".into()),
+        ("node-lease-duration-seconds", "40".into()),
+    ]);
+    args.extend(Program::KWOK.data.iter().map(|stage| format!("--config={}", text(&directory.join(stage)))));
+    args
+}
+
+/// What the components that watch and write for the control plane have in common: no election, and nobody to serve.
+fn controller(layout: &Layout, client: &str) -> Vec<String> {
+    flags([
+        ("kubeconfig", text(&layout.kubeconfig(client))),
+        ("leader-elect", "false".into()),
+        ("secure-port", "0".into()),
+    ])
+}
+
+fn text(path: &Path) -> String {
+    path.display().to_string()
 }
 
 fn flags<const N: usize>(flags: [(&str, String); N]) -> Vec<String> {

@@ -61,7 +61,7 @@ pub struct Program {
     /// The main package, relative to the module.
     package: &'static str,
     /// Files of the module that the program needs at run time, relative to it.
-    data: &'static [&'static str],
+    pub data: &'static [&'static str],
 }
 
 impl Program {
@@ -72,8 +72,27 @@ impl Program {
     /// The built-in controllers.
     pub const CONTROLLER_MANAGER: Self =
         Self::kubernetes("kube-controller-manager", "cmd/kube-controller-manager");
+    /// Places pods on nodes.
+    pub const SCHEDULER: Self = Self::kubernetes("kube-scheduler", "cmd/kube-scheduler");
+    /// Runs pods.
+    pub const KUBELET: Self = Self::kubernetes("kubelet", "cmd/kubelet");
+    /// Makes Service addresses work.
+    pub const PROXY: Self = Self::kubernetes("kube-proxy", "cmd/kube-proxy");
     /// The client for people and scripts.
     pub const KUBECTL: Self = Self::kubernetes("kubectl", "cmd/kubectl");
+    /// Answers for Service names.
+    pub const COREDNS: Self = Self::of("coredns", "github.com/coredns/coredns", "v1.15.0", "");
+    /// Plays nodes and pods, by rules that come with it.
+    pub const KWOK: Self = Self {
+        data: &[
+            "kustomize/stage/node/fast/node-initialize.yaml",
+            "kustomize/stage/node/heartbeat-with-lease/node-heartbeat-with-lease.yaml",
+            "kustomize/stage/pod/fast/pod-ready.yaml",
+            "kustomize/stage/pod/fast/pod-complete.yaml",
+            "kustomize/stage/pod/fast/pod-delete.yaml",
+        ],
+        ..Self::of("kwok", "sigs.k8s.io/kwok", "v0.8.0", "cmd/kwok")
+    };
     /// Installs charts.
     pub const HELM: Self = Self::of("helm", "helm.sh/helm/v4", "v4.3.1", "cmd/helm");
 

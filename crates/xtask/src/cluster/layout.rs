@@ -15,6 +15,8 @@ pub const NODE_NAME: &str = "node-0";
 pub const SERVICE_CIDR: &str = "10.96.0.0/16";
 /// The address of the Service `kubernetes`: the first one of the range.
 pub const API_SERVICE_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);
+/// Addresses of pods.
+pub const POD_CIDR: &str = "10.244.0.0/16";
 /// The suffix of every Service name.
 pub const DOMAIN: &str = "cluster.local";
 
@@ -67,6 +69,11 @@ impl Layout {
     /// Says that the cluster was started completely, and with which profile.
     pub fn completed(&self) -> PathBuf {
         self.dir.join("profile")
+    }
+
+    /// Names the image archives that are on the node, one per line.
+    pub fn imported(&self) -> PathBuf {
+        self.dir.join("imported")
     }
 
     /// The credentials of the person at the keyboard.

@@ -16,7 +16,7 @@ struct Client {
     group: Option<&'static str>,
 }
 
-/// Kubernetes has rules for these identities built in, except for those of CoreDNS.
+/// Kubernetes has rules for these identities built in, except for those of CoreDNS and of our provisioner.
 const CLIENTS: &[Client] = &[
     Client { file: "admin", user: "admin", group: Some("system:masters") },
     Client { file: "kubelet-client", user: "kube-apiserver-kubelet-client", group: Some("system:masters") },
@@ -25,6 +25,7 @@ const CLIENTS: &[Client] = &[
     Client { file: "kube-proxy", user: "system:kube-proxy", group: None },
     Client { file: "kubelet", user: "system:node:node-0", group: Some("system:nodes") },
     Client { file: "coredns", user: "system:coredns", group: None },
+    Client { file: "volume-provisioner", user: "system:volume-provisioner", group: None },
     Client { file: "kwok", user: "system:kwok", group: Some("system:masters") },
 ];
 

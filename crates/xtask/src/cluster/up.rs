@@ -4,58 +4,80 @@ use super::instance::Cluster;
 use super::layout::Layout;
 use super::profile::{Profile, TOOLS};
 use super::sandbox::Sandbox;
-use super::{configs, down, lock, pki};
-use crate::packages;
+use super::{cgroups, configs, down, lock, manifests, pki};
 use crate::progress::step;
+use crate::{images, packages};
 use anyhow::{Context, Result, ensure};
 use std::fs;
 
 /// Starts a cluster unless it is there and healthy. What an earlier command left half-done is removed before.
-pub fn up(layout: &Layout, profile: Profile) -> Result<()> {
-    packages::ensure(profile.packages())?;
-    for tool in TOOLS {
-        tool.file()?;
-    }
-    for component in profile.waves().iter().copied().flatten() {
-        component.program()?;
-    }
+pub fn up(layout: &Layout, profile: Profile, nodes: usize) -> Result<()> {
+    prepare(profile)?;
     let _lock = lock::lock(&layout.dir)?;
-    if is_healthy(layout, profile)? {
-        println!("cluster {} is up and healthy: nothing to do", layout.name);
-    } else {
-        step(format!("start cluster {}", layout.name), || start(layout, profile))?;
+    let cluster = match healthy(layout, profile)? {
+        Some(cluster) => {
+            println!("cluster {} is up and healthy", layout.name);
+            cluster
+        }
+        None => step(format!("start cluster {}", layout.name), || start(layout, profile))?,
+    };
+    match profile {
+        Profile::Node => cluster.import_images()?,
+        Profile::Scale => cluster.simulate_nodes(nodes)?,
+        Profile::ControlPlane => {}
     }
     println!("kubeconfig: {}", layout.admin_kubeconfig().display());
     println!("commands: cargo xtask cluster exec --name {} -- kubectl get nodes", layout.name);
     Ok(())
 }
 
-fn is_healthy(layout: &Layout, profile: Profile) -> Result<bool> {
-    let Some(cluster) = Cluster::find(layout)? else { return Ok(false) };
+/// Installs and builds what is missing, before anything of the cluster exists.
+fn prepare(profile: Profile) -> Result<()> {
+    packages::ensure(&profile.packages())?;
+    for tool in TOOLS {
+        tool.file()?;
+    }
+    for component in profile.components() {
+        component.program()?;
+    }
+    if profile == Profile::Node {
+        images::archives()?;
+    }
+    Ok(())
+}
+
+fn healthy(layout: &Layout, profile: Profile) -> Result<Option<Cluster<'_>>> {
+    let Some(cluster) = Cluster::find(layout)? else { return Ok(None) };
     ensure!(
         cluster.profile == profile,
         "cluster {0} has the profile {1}: end it with `cargo xtask cluster down --name {0}` first",
         layout.name,
         cluster.profile
     );
-    let health = cluster.check();
-    if let Err(problem) = &health {
-        eprintln!("cluster {} is not healthy and starts anew: {problem:#}", layout.name);
+    match cluster.check() {
+        Ok(()) => Ok(Some(cluster)),
+        Err(problem) => {
+            eprintln!("cluster {} is not healthy and starts anew: {problem:#}", layout.name);
+            Ok(None)
+        }
     }
-    Ok(health.is_ok())
 }
 
-fn start(layout: &Layout, profile: Profile) -> Result<()> {
+fn start(layout: &Layout, profile: Profile) -> Result<Cluster<'_>> {
     down::clear(layout)?;
     for directory in [layout.pki(""), layout.kubeconfig(""), layout.config(""), layout.log("")] {
         fs::create_dir(&directory).with_context(|| format!("creating {}", directory.display()))?;
     }
     pki::write(layout)?;
     configs::write(layout)?;
-    let sandbox = Sandbox::start(layout)?;
-    let cluster = Cluster { layout, profile, sandbox };
-    for wave in profile.waves() {
-        cluster.start(wave)?;
+    if profile == Profile::Node {
+        cgroups::create(&layout.cgroup())?;
     }
-    fs::write(layout.completed(), profile.to_string()).context("noting that the cluster is complete")
+    let cluster = Cluster { layout, profile, sandbox: Sandbox::start(layout)? };
+    let (first, rest) = profile.waves().split_first().context("a profile without components")?;
+    cluster.start(first)?;
+    cluster.create("objects.json", &manifests::all())?;
+    rest.iter().try_for_each(|wave| cluster.start(wave))?;
+    fs::write(layout.completed(), profile.to_string()).context("noting that the cluster is complete")?;
+    Ok(cluster)
 }
