@@ -1,1 +1,36 @@
 //! Builds child objects and merges user overrides over the defaults of the operator.
+//!
+//! Pure functions: custom resource in, JSON of the child out. The operator's part is written with typed structs;
+//! the user's part stays the JSON that it is, so that nothing in it is lost ([`build_container`], [`Template`]).
+//! The result is JSON as well; [`same_template`] tells whether it means the same as what runs.
+//!
+//! The merge is Kubernetes' strategic merge, and differs from it on purpose where that would ignore what the user
+//! wrote or build what the API server refuses:
+//!
+//! - an explicit `false`, `0` or `""` replaces a default;
+//! - a probe keeps the default's handler unless the user gives one;
+//! - a volume given another source, or an environment variable given another kind of value, loses the former one;
+//! - container ports of different protocols do not collapse into one.
+
+mod compare;
+mod container;
+mod hash;
+mod merge;
+mod metadata;
+pub mod parts;
+mod quantity;
+mod resources;
+mod schema;
+mod service;
+mod template;
+mod typed;
+
+pub use compare::{LastWriter, same_template};
+pub use container::{append_args, build_container};
+pub use hash::{hash_bytes, hash_values};
+pub use metadata::{layered, layered_annotations};
+pub use quantity::{InvalidQuantity, Quantity};
+pub use resources::{Granted, LimitError, granted};
+pub use service::{ComponentPort, ServiceError, build_headless_spec, build_service_spec};
+pub use template::{Containers, DNS_SEARCHES, REQUIRED_ANTI_AFFINITY, TOLERATIONS, Template};
+pub use typed::{IllTyped, read};

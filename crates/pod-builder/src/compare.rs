@@ -1,0 +1,170 @@
+//! Whether two pod templates mean the same, so that nothing restarts for a difference that is none.
+
+use crate::parts::{SCRIPT_CONTAINERS, SCRIPT_MARK};
+use crate::quantity::Quantity;
+use crate::schema::{Field, OPAQUE, Object, Plain, TEMPLATE};
+use serde_json::{Map, Value};
+use slinky_api::labels::annotations;
+
+/// Set by `kubectl rollout restart`; to remove it would restart the pods once more.
+const RESTARTED_AT: &str = "kubectl.kubernetes.io/restartedAt";
+
+/// Objects that say nothing when they are empty. Others do: an empty selector selects everything.
+const SAY_NOTHING_WHEN_EMPTY: &[&str] = &[
+    "affinity",
+    "annotations",
+    "capabilities",
+    "dnsConfig",
+    "labels",
+    "lifecycle",
+    "limits",
+    "metadata",
+    "nodeAffinity",
+    "nodeSelector",
+    "podAffinity",
+    "podAntiAffinity",
+    "requests",
+    "resources",
+    "securityContext",
+];
+
+/// Who wrote the template that runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LastWriter {
+    /// This operator, in any version.
+    Us,
+    /// Another operator, which we replace.
+    Another,
+}
+
+/// True if `desired` asks for the pods that `live` asks for.
+///
+/// What the API server fills in makes no difference, nor does the text of the operator's own scripts: that of
+/// another version of ours, or, where [`LastWriter::Another`] wrote the template, that of the other operator.
+pub fn same_template(live: &Value, desired: &Value, last_writer: LastWriter) -> bool {
+    let (mut live, mut desired) = (canonical(live), canonical(desired));
+    equate_scripts(&mut live, &mut desired, last_writer);
+    live == desired
+}
+
+fn canonical(template: &Value) -> Value {
+    let mut value = template.clone();
+    if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("creationTimestamp");
+        if let Some(Value::Object(annotations)) = metadata.get_mut("annotations") {
+            annotations.retain(|key, _| key != RESTARTED_AT && key != annotations::LAST_APPLIED);
+        }
+    }
+    if let Some(Value::Object(spec)) = value.get_mut("spec") {
+        forget_pod_defaults(spec);
+    }
+    simplify(&mut value, &TEMPLATE);
+    value
+}
+
+/// Defaults that depend on other fields.
+fn forget_pod_defaults(spec: &mut Map<String, Value>) {
+    if spec.get("serviceAccount") == spec.get("serviceAccountName") {
+        spec.remove("serviceAccount");
+    }
+    let host_network = spec.get("hostNetwork") == Some(&Value::Bool(true));
+    for key in ["containers", "initContainers"] {
+        for container in spec.get_mut(key).and_then(Value::as_array_mut).into_iter().flatten() {
+            let Value::Object(container) = container else { continue };
+            let image = container.get("image").and_then(Value::as_str).unwrap_or_default();
+            if container.get("imagePullPolicy").is_some_and(|policy| policy == default_pull_policy(image)) {
+                container.remove("imagePullPolicy");
+            }
+            for port in container.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
+                if let Value::Object(port) = port
+                    && host_network
+                    && port.get("hostPort") == port.get("containerPort")
+                {
+                    port.remove("hostPort");
+                }
+            }
+        }
+    }
+}
+
+/// An image without tag and digest is the latest one.
+fn default_pull_policy(image: &str) -> &'static str {
+    let name = image.rsplit('/').next().unwrap_or_default();
+    let latest = !name.contains('@') && name.split_once(':').is_none_or(|(_, tag)| tag == "latest");
+    if latest { "Always" } else { "IfNotPresent" }
+}
+
+/// Drops what says nothing.
+fn simplify(value: &mut Value, schema: &Object) {
+    let Value::Object(fields) = value else { return };
+    for (key, value) in fields.iter_mut() {
+        match schema.field(key) {
+            Some(Field::Object(schema)) => simplify(value, schema),
+            Some(Field::Keyed(_, schema) | Field::Atomic(schema)) => simplify_items(value, schema),
+            Some(Field::Quantity) => simplify_quantity(value),
+            Some(Field::Quantities) => {
+                value.as_object_mut().into_iter().flat_map(Map::values_mut).for_each(simplify_quantity);
+            }
+            None if value.is_array() => simplify_items(value, &OPAQUE),
+            None => simplify(value, &OPAQUE),
+        }
+    }
+    fields.retain(|key, value| !says_nothing(key, value) && !is_default(key, value, schema));
+}
+
+fn simplify_items(list: &mut Value, schema: &Object) {
+    list.as_array_mut().into_iter().flatten().for_each(|item| simplify(item, schema));
+}
+
+/// `1`, `"1"` and `"1000m"` are one quantity.
+fn simplify_quantity(value: &mut Value) {
+    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    if let Ok(quantity) = text.parse::<Quantity>() {
+        *value = Value::String(quantity.nanos().to_string());
+    }
+}
+
+fn says_nothing(key: &str, value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.is_empty() && SAY_NOTHING_WHEN_EMPTY.contains(&key),
+        Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
+}
+
+fn is_default(key: &str, value: &Value, schema: &Object) -> bool {
+    schema.defaults.iter().any(|(field, default)| {
+        *field == key
+            && match default {
+                Plain::Text(text) => value == text,
+                Plain::Number(number) => value == number,
+                Plain::Flag(flag) => value == flag,
+            }
+    })
+}
+
+/// Makes scripts equal where their difference does not count.
+fn equate_scripts(live: &mut Value, desired: &mut Value, last_writer: LastWriter) {
+    for name in SCRIPT_CONTAINERS {
+        let (Some(running), Some(ours)) = (script(live, name), script(desired, name)) else { continue };
+        let counts = !is_ours(ours) || (!is_ours(running) && last_writer == LastWriter::Us);
+        if !counts {
+            ours.clone_into(running);
+        }
+    }
+}
+
+fn is_ours(script: &str) -> bool {
+    script.starts_with(SCRIPT_MARK)
+}
+
+/// The text that a container's command hands to a shell.
+fn script<'a>(template: &'a mut Value, container: &str) -> Option<&'a mut String> {
+    let containers = template.pointer_mut("/spec/initContainers")?.as_array_mut()?;
+    let container = containers.iter_mut().find(|candidate| candidate["name"] == container)?;
+    match container.get_mut("command")?.as_array_mut()?.as_mut_slice() {
+        [.., flag, Value::String(script)] if flag == "-c" => Some(script),
+        _ => None,
+    }
+}

@@ -1,0 +1,47 @@
+//! A container of the operator with the user's changes.
+
+use crate::merge::{merge, without_noise};
+use crate::schema::CONTAINER;
+use crate::typed::{self, IllTyped, read};
+use k8s_openapi::api::core::v1::Container;
+use serde_json::{Map, Value, json};
+use slinky_api::Raw;
+
+/// Merges the container that the user wrote in `field` over `base`.
+///
+/// Arguments add up, defaults first. A probe keeps its handler unless the user brings one. An empty name is what
+/// client libraries write for no name, and changes nothing.
+pub fn build_container(field: &str, base: &Container, user: &Raw<Container>) -> Result<Value, IllTyped> {
+    let mut merged = typed::json(base);
+    let Some(mut patch) = without_noise(user.as_value()) else { return Ok(merged) };
+    let _: Container = read(field, &patch)?;
+    if let Some(fields) = patch.as_object_mut() {
+        if fields.get("name").is_some_and(|name| name == "") {
+            fields.remove("name");
+        }
+        if let Some(Value::Array(args)) = fields.remove("args") {
+            append_args(&mut merged, args);
+        }
+    }
+    Ok(merge(merged, &patch, &CONTAINER))
+}
+
+/// Adds arguments after those that a built container has.
+pub fn append_args(container: &mut Value, args: impl IntoIterator<Item = Value>) {
+    extend_list(container, &["args"], args);
+}
+
+/// Adds items to the list at the end of a path of fields, which is made if it is not there.
+pub(crate) fn extend_list(root: &mut Value, path: &[&str], items: impl IntoIterator<Item = Value>) {
+    let mut slot = root;
+    for field in path {
+        let Value::Object(fields) = slot else { return };
+        slot = fields.entry(*field).or_insert_with(|| json!({}));
+    }
+    if slot.as_object().is_some_and(Map::is_empty) {
+        *slot = json!([]);
+    }
+    if let Value::Array(present) = slot {
+        present.extend(items);
+    }
+}

@@ -1,0 +1,57 @@
+//! Content hashes on pod templates: when what a pod reads at start changes, its template does too.
+//!
+//! The algorithms are fixed: pods that run today carry their results, and another result would restart them.
+
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+/// Hash of some bytes, in lower-case hex.
+pub fn hash_bytes(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes))
+}
+
+/// Hash of the values of a map in the order of their keys, joined without separator; empty if that is empty.
+pub fn hash_values<V: AsRef<[u8]>>(map: &BTreeMap<String, V>) -> String {
+    if map.values().all(|value| value.as_ref().is_empty()) {
+        return String::new();
+    }
+    let mut hasher = Sha256::new();
+    for value in map.values() {
+        hasher.update(value);
+    }
+    hex(&hasher.finalize())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OF_NOTHING: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+    const OF_BUZZBAR: &str = "093635f9ad1c31773993253f0daf910da63189bb2cc120e0c89fbf2b57bb05fe";
+
+    fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect()
+    }
+
+    #[test]
+    fn bytes() {
+        assert_eq!(hash_bytes(b""), OF_NOTHING);
+        assert_eq!(hash_bytes(b"buzzbar"), OF_BUZZBAR);
+    }
+
+    #[test]
+    fn values_in_the_order_of_their_keys() {
+        assert_eq!(hash_values(&map(&[("foo", "bar"), ("fizz", "buzz")])), OF_BUZZBAR);
+        assert_eq!(hash_values(&map(&[])), "");
+        assert_eq!(hash_values(&map(&[("foo", "")])), "");
+    }
+}

@@ -1,0 +1,46 @@
+//! Labels and annotations of children, composed of layers.
+
+use slinky_api::labels::{Labels, annotations};
+use std::collections::BTreeMap;
+
+/// Lays maps over one another; where keys are equal the later layer wins.
+pub fn layered<'a>(layers: impl IntoIterator<Item = Option<&'a BTreeMap<String, String>>>) -> Labels {
+    let mut result = Labels::new();
+    for layer in layers.into_iter().flatten() {
+        result.extend(layer.iter().map(|(key, value)| (key.clone(), value.clone())));
+    }
+    result
+}
+
+/// Lays annotations over one another, without kubectl's copy of the parent: with it each `kubectl apply` of the
+/// parent would restart the pods.
+pub fn layered_annotations<'a>(
+    layers: impl IntoIterator<Item = Option<&'a BTreeMap<String, String>>>,
+) -> BTreeMap<String, String> {
+    let mut result = layered(layers);
+    result.remove(annotations::LAST_APPLIED);
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect()
+    }
+
+    #[test]
+    fn the_last_layer_wins() {
+        let (parent, template) = (map(&[("a", "1"), ("b", "1")]), map(&[("b", "2"), ("c", "2")]));
+        let ours = map(&[("c", "3")]);
+        let layers = [Some(&parent), None, Some(&template), Some(&ours)];
+        assert_eq!(layered(layers), map(&[("a", "1"), ("b", "2"), ("c", "3")]));
+    }
+
+    #[test]
+    fn kubectls_copy_of_the_parent_stays_with_the_parent() {
+        let parent = map(&[("a", "1"), ("kubectl.kubernetes.io/last-applied-configuration", "{}")]);
+        assert_eq!(layered_annotations([Some(&parent)]), map(&[("a", "1")]));
+    }
+}

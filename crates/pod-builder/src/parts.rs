@@ -1,0 +1,13 @@
+//! What the pods of several kinds are made of.
+
+mod probes;
+mod sidecars;
+mod volumes;
+
+pub use probes::{exec_probe, http_probe, patient, tcp_probe};
+pub(crate) use sidecars::{SCRIPT_CONTAINERS, SCRIPT_MARK};
+pub use sidecars::{initconf, logfile, reconfigure};
+pub use volumes::{
+    AUTH_SOCKET, LOG_FILES, SLURM_CONFIG, SLURM_ETC, config_map_items, config_map_source, empty_dir,
+    file_mount, item, memory_dir, mount, projected, read_only, secret_items,
+};

@@ -1,0 +1,85 @@
+//! Volumes and mounts that several kinds share.
+
+use k8s_openapi::api::core::v1::{
+    ConfigMapProjection, EmptyDirVolumeSource, KeyToPath, ProjectedVolumeSource, SecretProjection, Volume,
+    VolumeMount, VolumeProjection,
+};
+
+/// Slurm's configuration directory.
+pub const SLURM_ETC: &str = "slurm-etc";
+/// What [`initconf`](super::initconf) copies into the configuration directory.
+pub const SLURM_CONFIG: &str = "slurm-config";
+/// The FIFO through which a daemon's log reaches [`logfile`](super::logfile).
+pub const LOG_FILES: &str = "slurm-logfile";
+/// The socket through which slurmctld's own pod talks to it.
+pub const AUTH_SOCKET: &str = "slurm-authsocket";
+
+/// A directory in memory.
+pub fn memory_dir(name: &str) -> Volume {
+    Volume {
+        name: name.to_owned(),
+        empty_dir: Some(EmptyDirVolumeSource {
+            medium: Some("Memory".to_owned()),
+            ..EmptyDirVolumeSource::default()
+        }),
+        ..Volume::default()
+    }
+}
+
+/// A directory that lives as long as the pod.
+pub fn empty_dir(name: &str) -> Volume {
+    Volume { name: name.to_owned(), empty_dir: Some(EmptyDirVolumeSource::default()), ..Volume::default() }
+}
+
+/// A directory with files from several sources; of equal files the last one is seen.
+pub fn projected(name: &str, mode: i32, sources: Vec<VolumeProjection>) -> Volume {
+    Volume {
+        name: name.to_owned(),
+        projected: Some(ProjectedVolumeSource { default_mode: Some(mode), sources: Some(sources) }),
+        ..Volume::default()
+    }
+}
+
+/// Some keys of a Secret as files.
+pub fn secret_items(name: &str, items: Vec<KeyToPath>) -> VolumeProjection {
+    VolumeProjection {
+        secret: Some(SecretProjection { name: name.to_owned(), items: Some(items), optional: None }),
+        ..VolumeProjection::default()
+    }
+}
+
+/// Some keys of a ConfigMap as files.
+pub fn config_map_items(name: &str, items: Vec<KeyToPath>) -> VolumeProjection {
+    VolumeProjection {
+        config_map: Some(ConfigMapProjection { name: name.to_owned(), items: Some(items), optional: None }),
+        ..VolumeProjection::default()
+    }
+}
+
+/// All keys of a ConfigMap as files.
+pub fn config_map_source(name: &str) -> VolumeProjection {
+    VolumeProjection {
+        config_map: Some(ConfigMapProjection { name: name.to_owned(), ..ConfigMapProjection::default() }),
+        ..VolumeProjection::default()
+    }
+}
+
+/// A key as a file, with a mode of its own if one is given.
+pub fn item(key: &str, path: &str, mode: Option<i32>) -> KeyToPath {
+    KeyToPath { key: key.to_owned(), path: path.to_owned(), mode }
+}
+
+/// Mounts a volume at a path.
+pub fn mount(volume: &str, path: &str) -> VolumeMount {
+    VolumeMount { name: volume.to_owned(), mount_path: path.to_owned(), ..VolumeMount::default() }
+}
+
+/// Makes a mount read-only.
+pub fn read_only(mount: VolumeMount) -> VolumeMount {
+    VolumeMount { read_only: Some(true), ..mount }
+}
+
+/// Mounts one file of a volume into a directory, read-only. Such a mount never follows changes of the file.
+pub fn file_mount(volume: &str, file: &str, path: &str) -> VolumeMount {
+    VolumeMount { sub_path: Some(file.to_owned()), ..read_only(mount(volume, path)) }
+}

@@ -1,0 +1,194 @@
+//! The spec of a Service: what the user wrote, with the component's port and selector.
+
+use crate::typed::{self, IllTyped, read};
+use k8s_openapi::api::core::v1::{ServicePort, ServiceSpec};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use serde_json::{Map, Value, json};
+use slinky_api::labels::Labels;
+use slinky_api::v1beta1::ServiceTemplate;
+use std::collections::BTreeSet;
+
+/// Why a Service cannot be built.
+#[derive(Debug, thiserror::Error)]
+pub enum ServiceError {
+    /// The user's spec does not fit its type.
+    #[error("service cannot be built")]
+    IllTyped(#[from] IllTyped),
+    /// Two ports have one name.
+    #[error("error validating Ports: port name '{0}' is already taken by another port")]
+    PortName(String),
+    /// Two ports have one number.
+    #[error("error validating Ports: port number '{0}' is already taken by another port")]
+    PortNumber(i64),
+}
+
+/// The port through which a component is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ComponentPort<'a> {
+    /// Its name, also that of the container port it leads to.
+    pub name: &'a str,
+    /// Its number unless the user chose another.
+    pub default: i32,
+}
+
+/// Builds the spec of a component's Service.
+///
+/// The component's port comes after the user's, and its selector wins. External addresses are never taken over:
+/// with them a user could draw the traffic of others (CVE-2020-8554).
+pub fn build_service_spec(
+    template: &ServiceTemplate,
+    port: ComponentPort<'_>,
+    selector: &Labels,
+) -> Result<Value, ServiceError> {
+    let written = template.spec.as_value();
+    let typed: ServiceSpec =
+        if written.is_null() { ServiceSpec::default() } else { read("service.spec", written)? };
+    let ours = component_port(template, port);
+    reject_duplicates(
+        typed
+            .ports
+            .iter()
+            .flatten()
+            .map(|p| (p.name.as_deref(), i64::from(p.port)))
+            .chain([(Some(port.name), number(template.port, port.default))]),
+    )?;
+
+    let mut spec = written.as_object().cloned().unwrap_or_default();
+    spec.retain(|key, value| key != "externalIPs" && !value.is_null());
+    append(&mut spec, "ports", ours);
+    let mut labels = typed.selector.unwrap_or_default();
+    labels.extend(selector.clone());
+    spec.insert("selector".to_owned(), json!(labels));
+    Ok(Value::Object(spec))
+}
+
+/// Builds the spec of a Service without an address of its own: each pod has a name, also before it is ready.
+pub fn build_headless_spec(port: ComponentPort<'_>, selector: &Labels) -> Value {
+    json!({
+        "clusterIP": "None",
+        "publishNotReadyAddresses": true,
+        "ports": [component_port(&ServiceTemplate::default(), port)],
+        "selector": selector,
+    })
+}
+
+fn component_port(template: &ServiceTemplate, port: ComponentPort<'_>) -> Value {
+    let mut entry = typed::json(&ServicePort {
+        name: Some(port.name.to_owned()),
+        port: port.default,
+        protocol: Some("TCP".to_owned()),
+        target_port: Some(IntOrString::String(port.name.to_owned())),
+        ..ServicePort::default()
+    });
+    entry["port"] = json!(number(template.port, port.default));
+    if let Some(node_port) = template.node_port.filter(|port| *port != 0) {
+        entry["nodePort"] = json!(node_port);
+    }
+    entry
+}
+
+/// Zero is how client libraries write no port.
+fn number(chosen: Option<i64>, default: i32) -> i64 {
+    chosen.filter(|port| *port != 0).unwrap_or_else(|| default.into())
+}
+
+fn reject_duplicates<'a>(ports: impl Iterator<Item = (Option<&'a str>, i64)>) -> Result<(), ServiceError> {
+    let (mut names, mut numbers) = (BTreeSet::new(), BTreeSet::new());
+    for (name, number) in ports {
+        let name = name.unwrap_or_default();
+        if !names.insert(name) {
+            return Err(ServiceError::PortName(name.to_owned()));
+        }
+        if !numbers.insert(number) {
+            return Err(ServiceError::PortNumber(number));
+        }
+    }
+    Ok(())
+}
+
+fn append(spec: &mut Map<String, Value>, key: &str, item: Value) {
+    match spec.get_mut(key) {
+        Some(Value::Array(items)) => items.push(item),
+        _ => {
+            spec.insert(key.to_owned(), json!([item]));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+    use slinky_api::Raw;
+
+    const SLURMCTLD: ComponentPort<'_> = ComponentPort { name: "slurmctld", default: 6817 };
+
+    fn template(spec: Value, port: i64, node_port: i64) -> ServiceTemplate {
+        ServiceTemplate { metadata: None, spec: Raw::new(spec), port: Some(port), node_port: Some(node_port) }
+    }
+
+    fn selector() -> Labels {
+        Labels::from([("app".to_owned(), "slurmctld".to_owned())])
+    }
+
+    #[test]
+    fn nothing_from_the_user_gives_one_port() {
+        let spec = build_service_spec(&template(Value::Null, 0, 0), SLURMCTLD, &selector()).unwrap();
+        assert_eq!(
+            spec,
+            json!({
+                "ports": [{ "name": "slurmctld", "port": 6817, "protocol": "TCP", "targetPort": "slurmctld" }],
+                "selector": { "app": "slurmctld" },
+            })
+        );
+    }
+
+    #[test]
+    fn the_users_spec_is_kept_but_for_selector_keys_and_external_addresses() {
+        let user = json!({
+            "type": "NodePort", "clusterIP": null, "externalIPs": ["192.0.2.1"], "fieldOfTomorrow": 1,
+            "ports": [{ "name": "more", "port": 9, "targetPort": 9 }],
+            "selector": { "app": "mine", "zone": "a" },
+        });
+        let spec = build_service_spec(&template(user, 7000, 31817), SLURMCTLD, &selector()).unwrap();
+        assert_eq!(
+            spec,
+            json!({
+                "type": "NodePort", "fieldOfTomorrow": 1,
+                "ports": [
+                    { "name": "more", "port": 9, "targetPort": 9 },
+                    { "name": "slurmctld", "port": 7000, "protocol": "TCP", "targetPort": "slurmctld", "nodePort": 31817 },
+                ],
+                "selector": { "app": "slurmctld", "zone": "a" },
+            })
+        );
+    }
+
+    #[rstest]
+    #[case(json!({ "ports": [{ "name": "slurmctld", "port": 9 }] }), "error validating Ports: port name 'slurmctld' is already taken by another port")]
+    #[case(json!({ "ports": [{ "name": "x", "port": 6817 }] }), "error validating Ports: port number '6817' is already taken by another port")]
+    #[case(json!({ "ports": [{ "name": "x", "port": 1 }, { "name": "y", "port": 1, "protocol": "UDP" }] }), "error validating Ports: port number '1' is already taken by another port")]
+    fn ports_that_collide_are_refused(#[case] user: Value, #[case] message: &str) {
+        let error = build_service_spec(&template(user, 0, 0), SLURMCTLD, &selector()).unwrap_err();
+        assert_eq!(error.to_string(), message);
+    }
+
+    #[test]
+    fn an_ill_typed_spec_names_its_field() {
+        let user = json!({ "ports": [{ "port": "http" }] });
+        let Err(ServiceError::IllTyped(error)) =
+            build_service_spec(&template(user, 0, 0), SLURMCTLD, &selector())
+        else {
+            panic!("must be refused")
+        };
+        assert_eq!(error.path, "service.spec.ports[0].port");
+    }
+
+    #[test]
+    fn a_headless_service_names_pods_that_are_not_ready() {
+        let spec = build_headless_spec(SLURMCTLD, &selector());
+        assert_eq!(spec["clusterIP"], "None");
+        assert_eq!(spec["publishNotReadyAddresses"], true);
+        assert_eq!(spec["ports"][0]["port"], 6817);
+    }
+}

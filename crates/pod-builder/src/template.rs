@@ -1,0 +1,92 @@
+//! A pod template: the operator's pod with the user's changes.
+
+use crate::container::extend_list;
+use crate::merge::{merge, without_noise};
+use crate::schema::POD;
+use crate::typed::{self, IllTyped, read};
+use k8s_openapi::api::core::v1::PodSpec;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Serialize;
+use serde_json::{Value, json};
+use slinky_api::Raw;
+
+/// Where the required terms of pod anti-affinity are in a pod's spec.
+pub const REQUIRED_ANTI_AFFINITY: &[&str] =
+    &["affinity", "podAntiAffinity", "requiredDuringSchedulingIgnoredDuringExecution"];
+/// Where the tolerations are in a pod's spec.
+pub const TOLERATIONS: &[&str] = &["tolerations"];
+/// Where the DNS search domains are in a pod's spec.
+pub const DNS_SEARCHES: &[&str] = &["dnsConfig", "searches"];
+
+/// The containers of the operator in a pod, as [`build_container`](crate::build_container) gives them.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Containers {
+    /// Run first, or beside the others if they restart always.
+    pub init: Vec<Value>,
+    /// Do the work.
+    pub main: Vec<Value>,
+}
+
+/// A pod template as it is sent to Kubernetes.
+///
+/// Its spec is JSON: it holds what the user wrote, fields that this build does not know included.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Template {
+    /// Metadata of the pods.
+    pub metadata: ObjectMeta,
+    /// Spec of the pods.
+    pub spec: Value,
+}
+
+impl Template {
+    /// Merges the pod spec that the user wrote in `field` over `base` and the operator's containers.
+    ///
+    /// Containers add up, the operator's first; they do not merge by name.
+    pub fn build(
+        metadata: ObjectMeta,
+        base: &PodSpec,
+        containers: Containers,
+        field: &str,
+        user: &Raw<PodSpec>,
+    ) -> Result<Self, IllTyped> {
+        let mut patch = without_noise(user.as_value()).unwrap_or_else(|| json!({}));
+        let _: PodSpec = read(field, &patch)?;
+        let mut spec = typed::json(base);
+        for (key, ours) in [("initContainers", containers.init), ("containers", containers.main)] {
+            if let Some(spec) = spec.as_object_mut() {
+                spec.remove(key);
+            }
+            let theirs = patch.as_object_mut().and_then(|patch| patch.remove(key));
+            let all: Vec<Value> = ours.into_iter().chain(theirs.into_iter().flat_map(into_items)).collect();
+            if !all.is_empty() {
+                extend_list(&mut spec, &[key], all);
+            }
+        }
+        Ok(Self { metadata, spec: merge(spec, &patch, &POD) })
+    }
+
+    /// Puts `item` at the end of a list, unless it is there: what the operator needs also beside a list of the user.
+    pub fn require(&mut self, path: &[&str], item: &impl Serialize) {
+        let item = typed::json(item);
+        let pointer: String = path.iter().flat_map(|field| ["/", field]).collect();
+        let listed =
+            self.spec.pointer(&pointer).and_then(Value::as_array).is_some_and(|list| list.contains(&item));
+        if !listed {
+            extend_list(&mut self.spec, path, [item]);
+        }
+    }
+
+    /// The typed view of the spec, without fields that this build does not know.
+    pub fn pod_spec(&self) -> Result<PodSpec, IllTyped> {
+        read("spec", &self.spec)
+    }
+
+    /// The template as JSON.
+    pub fn to_value(&self) -> Value {
+        typed::json(self)
+    }
+}
+
+fn into_items(list: Value) -> Vec<Value> {
+    if let Value::Array(items) = list { items } else { vec![] }
+}
