@@ -19,8 +19,8 @@ fingerprint() {
 		sha256sum
 }
 
-say "Watching $directory"
 applied="$(fingerprint)"
+say "Watching $directory"
 
 while :; do
 	# A file may vanish under our hands while the kubelet swaps; the next look tells.

@@ -1,0 +1,158 @@
+//! The scripts of the side containers, run by the shells they are made for.
+
+#![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+use k8s_openapi::api::core::v1::Container;
+use pod_builder::parts::{initconf, logfile, reconfigure};
+use rstest::rstest;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+fn script(container: &Container) -> String {
+    container.command.as_ref().unwrap().last().unwrap().clone()
+}
+
+/// An empty directory for one test.
+fn directory(name: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = fs::remove_dir_all(&path);
+    fs::create_dir_all(&path).unwrap();
+    path
+}
+
+/// Runs a shell that is ended after a while even if the test is not there to do so.
+fn shell(name: &str, script: &str) -> Command {
+    let mut command = Command::new("timeout");
+    command.args(["20", name, "-c", script]);
+    command
+}
+
+fn terminate(child: &mut Child) -> Option<i32> {
+    Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
+    child.wait().unwrap().code()
+}
+
+#[rstest]
+#[case(initconf(), "sh")]
+#[case(logfile("/x"), "sh")]
+#[case(reconfigure(), "bash")]
+fn a_script_is_valid_and_marked(#[case] container: Container, #[case] shell: &str) {
+    let script = script(&container);
+    assert!(script.starts_with("# Script of the Slurm operator: "), "{script}");
+    assert!(script.is_ascii() && !script.contains('\r'));
+    assert!(Command::new(shell).args(["-n", "-c", &script]).status().unwrap().success());
+}
+
+#[test]
+fn logfile_shows_what_several_writers_wrote_and_stops_when_told() {
+    let fifo = directory("logfile").join("deep/down/slurmd.log");
+    fs::create_dir_all(fifo.parent().unwrap()).unwrap();
+    fs::write(&fifo, "an old log file is in the way").unwrap();
+    let mut child = Command::new("sh")
+        .args(["-c", &script(&logfile("/ignored"))])
+        .env("SOCKET", &fifo)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let write = "until [ -p \"$1\" ]; do sleep 0.05; done; echo \"$2\" > \"$1\"";
+    for text in ["first daemon", "second daemon"] {
+        let status =
+            Command::new("timeout").args(["20", "sh", "-c", write, "sh"]).arg(&fifo).arg(text).status();
+        assert!(status.unwrap().success(), "nobody reads the FIFO");
+        assert_eq!(lines.next().unwrap().unwrap(), text);
+    }
+    assert_eq!(fs::metadata(&fifo).unwrap().permissions().mode() & 0o111, 0o111);
+    assert_eq!(terminate(&mut child), Some(0));
+    // Outside a container the reader outlives the script: let it see the end of its file.
+    let _ = Command::new("timeout").args(["5", "sh", "-c", ": > \"$1\"", "sh"]).arg(&fifo).status();
+}
+
+#[test]
+fn initconf_copies_configuration_and_keys_and_guards_the_keys() {
+    let root = directory("initconf");
+    let volume = root.join("slurm/..2026_01_01");
+    fs::create_dir_all(&volume).unwrap();
+    for file in ["slurm.conf", "slurmdbd.conf", "slurm.key", "jwt key.key", "notes.txt"] {
+        fs::write(volume.join(file), file).unwrap();
+        std::os::unix::fs::symlink(volume.join(file), root.join("slurm").join(file)).unwrap();
+    }
+    let here =
+        script(&initconf()).replace("/mnt", root.to_str().unwrap()).replace("401:401", "$(id -u):$(id -g)");
+    assert!(shell("sh", &here).stdout(Stdio::null()).status().unwrap().success());
+    let copied: Vec<(String, u32)> = {
+        let mut files: Vec<_> = fs::read_dir(root.join("etc/slurm")).unwrap().map(Result::unwrap).collect();
+        files.sort_by_key(fs::DirEntry::file_name);
+        let mode = |file: &fs::DirEntry| file.metadata().unwrap().permissions().mode() & 0o777;
+        files.iter().map(|file| (file.file_name().into_string().unwrap(), mode(file))).collect()
+    };
+    let expected =
+        [("jwt key.key", 0o600), ("slurm.conf", 0o644), ("slurm.key", 0o600), ("slurmdbd.conf", 0o600)];
+    assert_eq!(copied, expected.map(|(name, mode)| (name.to_owned(), mode)));
+}
+
+#[test]
+fn initconf_fails_when_a_file_cannot_be_copied() {
+    let root = directory("initconf-fails");
+    fs::create_dir_all(root.join("slurm")).unwrap();
+    fs::create_dir_all(root.join("etc/slurm/slurm.key")).unwrap();
+    fs::write(root.join("slurm/slurm.key"), "").unwrap();
+    fs::create_dir_all(root.join("etc/slurm/slurm.key/slurm.key")).unwrap();
+    let here =
+        script(&initconf()).replace("/mnt", root.to_str().unwrap()).replace("401:401", "$(id -u):$(id -g)");
+    let output = shell("sh", &here).output().unwrap();
+    assert!(!output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+/// A kubelet changes mounted files by swapping the directory that they are links into.
+#[test]
+fn reconfigure_acts_once_per_change_and_does_not_give_up() {
+    let root = directory("reconfigure");
+    let (etc, bin) = (root.join("etc"), root.join("bin"));
+    for path in [&etc, &bin] {
+        fs::create_dir_all(path).unwrap();
+    }
+    let publish = |version: &str| {
+        let data = etc.join(format!("..{version}"));
+        fs::create_dir_all(&data).unwrap();
+        fs::write(data.join("slurm.conf"), version).unwrap();
+        std::os::unix::fs::symlink(format!("..{version}"), etc.join("..data_tmp")).unwrap();
+        fs::rename(etc.join("..data_tmp"), etc.join("..data")).unwrap();
+    };
+    publish("one");
+    std::os::unix::fs::symlink("..data/slurm.conf", etc.join("slurm.conf")).unwrap();
+    let scontrol = bin.join("scontrol");
+    fs::write(
+        &scontrol,
+        "#!/bin/sh\necho \"scontrol $*\"\ncd \"$(dirname \"$0\")\"\n[ -e up ] || { touch up; exit 1; }\n",
+    )
+    .unwrap();
+    fs::set_permissions(&scontrol, fs::Permissions::from_mode(0o755)).unwrap();
+
+    let here = script(&reconfigure())
+        .replace("/etc/slurm", etc.to_str().unwrap())
+        .replace("interval=5", "interval=0.1")
+        .replace("retry=2", "retry=0.1");
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    let mut child = shell("bash", &here).env("PATH", path).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let mut next = |wanted: &str| {
+        let line = lines.next().unwrap();
+        assert!(line.ends_with(wanted), "{line:?} instead of {wanted:?}");
+    };
+    next(&format!("Watching {}", etc.display()));
+    publish("two");
+    next("Configuration changed");
+    next("scontrol reconfigure");
+    next("Reconfigure failed, trying again in 0.1 s");
+    next("scontrol reconfigure");
+    next("Reconfigured");
+    publish("three");
+    next("Configuration changed");
+    next("scontrol reconfigure");
+    next("Reconfigured");
+    terminate(&mut child);
+}
