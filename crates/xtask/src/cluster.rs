@@ -23,6 +23,7 @@ mod volumes;
 mod wait;
 
 use anyhow::{Result, ensure};
+use instance::Cluster;
 use layout::{Layout, Name};
 pub use profile::Profile;
 
@@ -56,6 +57,8 @@ pub enum Command {
         #[arg(long, default_value = "dev")]
         name: Name,
     },
+    /// Name the clusters of this machine and what became of them.
+    List,
 }
 
 /// Runs one cluster command.
@@ -68,5 +71,16 @@ pub fn run(command: &Command) -> Result<()> {
         Command::Up { name, profile, nodes } => up::up(&Layout::of(name)?, *profile, *nodes),
         Command::Exec { name, command } => exec::exec(&Layout::of(name)?, command),
         Command::Down { name } => down::down(&Layout::of(name)?),
+        Command::List => list(),
     }
+}
+
+fn list() -> Result<()> {
+    for layout in Layout::existing()? {
+        match Cluster::find(&layout)? {
+            Some(cluster) => println!("{} {}", layout.name, cluster.profile),
+            None => println!("{} is not complete: `up` starts it anew, `down` removes it", layout.name),
+        }
+    }
+    Ok(())
 }

@@ -17,7 +17,7 @@ pub fn down(layout: &Layout) -> Result<()> {
 
 /// Ends all processes of a cluster and removes all but its directory, which carries the lock.
 pub fn clear(layout: &Layout) -> Result<()> {
-    processes::kill(&processes::of_cluster(&layout.name)?)?;
+    processes::end(&layout.name)?;
     cgroups::remove(&layout.cgroup())?;
     for entry in fs::read_dir(&layout.dir)? {
         let path = entry?.path();

@@ -116,7 +116,8 @@ impl<'a> Cluster<'a> {
     }
 
     fn ensure_runs(&self, component: Component) -> Result<()> {
-        ensure!(self.sandbox.runs(&component.program()?)?, "{} is not running", component.name());
+        let program = component.program()?;
+        ensure!(self.sandbox.runs(&program)?, "{} is not running", program.display());
         Ok(())
     }
 

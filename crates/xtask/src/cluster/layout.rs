@@ -3,6 +3,7 @@
 use crate::cache;
 use anyhow::{Result, ensure};
 use std::fmt;
+use std::fs;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -61,8 +62,14 @@ impl Layout {
         Ok(Self { name: name.clone(), dir: Self::parent()?.join(&name.0) })
     }
 
-    /// The directory of all clusters.
-    pub fn parent() -> Result<PathBuf> {
+    /// The layouts of all clusters that have a directory.
+    pub fn existing() -> Result<Vec<Self>> {
+        let Ok(entries) = fs::read_dir(Self::parent()?) else { return Ok(Vec::new()) };
+        let names = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+        names.map(|name| Self::of(&name)).collect()
+    }
+
+    fn parent() -> Result<PathBuf> {
         Ok(cache::root()?.join("clusters"))
     }
 

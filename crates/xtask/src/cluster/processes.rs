@@ -8,7 +8,6 @@ use super::wait;
 use anyhow::{Context, Result, bail};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
-use std::ffi::OsString;
 use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -31,9 +30,9 @@ impl Process {
         PathBuf::from(format!("/proc/{}/{name}", self.id()))
     }
 
-    /// The name of the file that the process executes.
-    pub fn program(self) -> Option<OsString> {
-        fs::read_link(self.file("exe")).ok()?.file_name().map(ToOwned::to_owned)
+    /// The file that the process executes.
+    pub fn program(self) -> Option<PathBuf> {
+        fs::read_link(self.file("exe")).ok()
     }
 
     /// The PID namespace the process is in.
@@ -65,10 +64,19 @@ pub fn of_cluster(name: &Name) -> Result<Vec<Process>> {
     Ok(all()?.into_iter().filter(|process| process.0 != own && is_marked(process)).collect())
 }
 
-/// Kills processes and returns when they are gone.
-///
+/// Ends all processes of a cluster, also those that start meanwhile, and returns when they are gone.
+pub fn end(name: &Name) -> Result<()> {
+    loop {
+        let processes = of_cluster(name)?;
+        if processes.is_empty() {
+            return Ok(());
+        }
+        kill(&processes)?;
+    }
+}
+
 /// The first process of a PID namespace is gone only after all others of it.
-pub fn kill(processes: &[Process]) -> Result<()> {
+fn kill(processes: &[Process]) -> Result<()> {
     for process in processes {
         match kill_process(process.0, Signal::KILL) {
             Ok(()) | Err(Errno::SRCH) => {}

@@ -4,7 +4,7 @@
 //! with the last of them go its network and its mounts. Inside, `/var`, `/run` and `/tmp` are the cluster's own, so
 //! that every component can use its usual paths. Its network has no way out.
 
-use super::layout::{Layout, NODE_ADDRESS, SERVICE_CIDR};
+use super::layout::{Layout, NODE_ADDRESS, Name, SERVICE_CIDR};
 use super::processes::{self, MARKER, Process};
 use super::wait;
 use crate::cache;
@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail, ensure};
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -47,6 +47,7 @@ echo 1 > /proc/sys/net/ipv4/ip_forward
 
 /// A running holder.
 pub struct Sandbox {
+    name: Name,
     holder: Process,
 }
 
@@ -54,9 +55,9 @@ impl Sandbox {
     /// The sandbox of a cluster, if it has one.
     pub fn find(layout: &Layout) -> Result<Option<Self>> {
         let marked = processes::of_cluster(&layout.name)?;
-        let holder =
-            marked.into_iter().find(|process| process.program().as_deref() == Some(OsStr::new(HOLDER)));
-        Ok(holder.map(|holder| Self { holder }))
+        let is_holder = |process: &Process| process.program().is_some_and(|file| file.ends_with(HOLDER));
+        let holder = marked.into_iter().find(is_holder);
+        Ok(holder.map(|holder| Self { name: layout.name.clone(), holder }))
     }
 
     /// Makes the namespaces and prepares what is in them.
@@ -73,15 +74,21 @@ impl Sandbox {
         ]);
         into_background(&mut unshare, layout, "holder")?;
         let sandbox = wait::until(Duration::from_secs(10), || {
-            Self::find(layout)?.context("the holder of the cluster's namespaces did not start")
+            Self::find(layout)?
+                .with_context(|| format!("no namespaces were made: {}", log_end(layout, "holder")))
         })?;
         let cache = cache::root()?;
         let private = layout.private("");
         sandbox.script(
+            "mounting",
             SET_UP_MOUNTS,
             &[&cache, private.strip_prefix(&cache)?, &layout.resolv_conf()].map(Path::as_os_str),
         )?;
-        sandbox.script(SET_UP_NETWORK, &[OsStr::new(&NODE_ADDRESS.to_string()), OsStr::new(SERVICE_CIDR)])?;
+        sandbox.script(
+            "setting up the network",
+            SET_UP_NETWORK,
+            &[OsStr::new(&NODE_ADDRESS.to_string()), OsStr::new(SERVICE_CIDR)],
+        )?;
         Ok(sandbox)
     }
 
@@ -96,29 +103,31 @@ impl Sandbox {
         })
     }
 
-    /// Whether a program is running inside.
+    /// Whether a program is running inside, outside pods.
     pub fn runs(&self, program: &Path) -> Result<bool> {
+        let program = fs::canonicalize(program).with_context(|| format!("finding {}", program.display()))?;
         let namespace = self.holder.pid_namespace();
-        Ok(processes::all()?.into_iter().any(|process| {
-            process.program().as_deref() == program.file_name() && process.pid_namespace() == namespace
-        }))
+        let is_it = |process: &Process| {
+            process.program().as_ref() == Some(&program) && process.pid_namespace() == namespace
+        };
+        Ok(processes::all()?.iter().any(is_it))
     }
 
     /// A command that runs with all namespaces of the cluster.
     pub fn enter(&self) -> Command {
         let mut command = Command::new("nsenter");
         command.args(["--target", &self.holder.id().to_string(), "--mount", "--net", "--pid", "--"]);
-        command.env_clear().env("PATH", PATH);
+        command.env_clear().env("PATH", PATH).env(MARKER, self.name.to_string());
         command
     }
 
     /// The path of the network namespace, for commands that need the cluster's addresses only.
-    pub fn network(&self) -> std::path::PathBuf {
+    pub fn network(&self) -> PathBuf {
         self.holder.file("ns/net")
     }
 
-    fn script(&self, script: &str, args: &[&OsStr]) -> Result<()> {
-        output(self.enter().args(["sh", "-euc", script, "sh"]).args(args)).map(drop)
+    fn script(&self, what: &'static str, script: &str, args: &[&OsStr]) -> Result<()> {
+        output(self.enter().args(["sh", "-euc", script, "sh"]).args(args)).context(what).map(drop)
     }
 }
 

@@ -1,0 +1,191 @@
+//! Real clusters from start to end: what they do, what they survive and what they leave behind.
+//!
+//! Needs root. What is not built yet is built on the way, which takes minutes the first time.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a panic is how a test fails")]
+
+mod support;
+
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, Stdio};
+use support::{Cluster, Footprint, is_root, run, wait_for, xtask};
+
+/// A claim that a pod without privileges writes to, and a Service in front of the pod.
+const OBJECTS: &str = include_str!("objects.yaml");
+
+#[test]
+fn a_node_runs_pods_and_leaves_nothing_behind() {
+    if !is_root() {
+        return;
+    }
+    let cluster = Cluster::new("test-lifecycle");
+    let before = Footprint::take(&cluster);
+
+    kill_up_when_it_says(&cluster, "==> start kube-controller-manager");
+    let up = cluster.up("node");
+    assert!(up.contains(&cluster.file("kubeconfig/admin").display().to_string()), "{up}");
+    let namespaces = cluster.namespaces();
+
+    pods_run(&cluster);
+    commands_reach_the_cluster(&cluster);
+    volumes_go_with_their_claims(&cluster);
+    requests_are_on_record(&cluster);
+
+    let again = cluster.up("node");
+    assert!(again.contains("is up and healthy") && !again.contains("==>"), "{again}");
+    assert_eq!(cluster.namespaces(), namespaces, "a healthy cluster was replaced");
+
+    let mut straggler = long_command(&cluster);
+    cluster.down();
+    wait_for("a command in the cluster to end with it", || {
+        straggler.try_wait().unwrap().map(drop).ok_or_else(|| "it still runs".into())
+    });
+    for namespace in namespaces {
+        let users = support::processes_in(&namespace);
+        assert!(users.is_empty(), "{namespace} is still used by {users:?}");
+    }
+    wait_for("nothing to be left behind", || {
+        let after = Footprint::take(&cluster);
+        if after == before { Ok(()) } else { Err(format!("before: {before:#?}\nafter: {after:#?}")) }
+    });
+}
+
+/// Ends `up` in the middle of its work in a way that it cannot notice.
+fn kill_up_when_it_says(cluster: &Cluster, line: &str) {
+    let mut up = xtask(&["cluster", "up", "--profile", "node", "--name", cluster.name]);
+    let mut up = up.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let said = BufReader::new(up.stderr.take().unwrap());
+    let lines: Vec<String> = said
+        .lines()
+        .map(Result::unwrap)
+        .inspect(|said| {
+            if said.starts_with(line) {
+                up.kill().unwrap();
+            }
+        })
+        .collect();
+    assert!(lines.last().unwrap().starts_with(line), "{lines:#?}");
+    assert_eq!(up.wait().unwrap().code(), None, "up was not killed");
+}
+
+fn pods_run(cluster: &Cluster) {
+    let mut create = cluster.exec(&["kubectl", "create", "--filename=-"]);
+    let mut create = create.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    create.stdin.take().unwrap().write_all(OBJECTS.as_bytes()).unwrap();
+    assert!(create.wait().unwrap().success(), "standard input did not arrive");
+    cluster.kubectl(&["wait", "--for=condition=Ready", "pod/server", "--timeout=60s"]);
+
+    assert_eq!(cluster.kubectl(&["logs", "server"]), "serving");
+    assert_eq!(cluster.kubectl(&["exec", "server", "--", "cat", "/data/index.html"]), "hello");
+    assert_eq!(cluster.kubectl(&["get", "pvc/data", "--output=jsonpath={.status.phase}"]), "Bound");
+    let fetch = ["exec", "client", "--", "wget", "-qO-", "-T5", "http://web.default.svc.cluster.local"];
+    wait_for("a pod to reach another by its Service's name", || {
+        run(cluster.exec(&["kubectl"]).args(fetch))
+            .and_then(|body| if body == "hello" { Ok(()) } else { Err(body) })
+    });
+}
+
+fn commands_reach_the_cluster(cluster: &Cluster) {
+    let address = cluster.kubectl(&["get", "service/web", "--output=jsonpath={.spec.clusterIP}"]);
+    let resolved = run(&mut cluster.exec(&["getent", "hosts", "web.default"])).unwrap();
+    assert!(resolved.starts_with(&address), "{resolved} instead of {address}");
+    let unknown = cluster.exec(&["getent", "hosts", "example.org"]).status().unwrap();
+    assert_eq!(unknown.code(), Some(2), "a name outside the cluster is known");
+    assert_eq!(run(&mut cluster.exec(&["ip", "route", "show", "default"])).unwrap(), "");
+    assert_eq!(cluster.exec(&["sh", "-c", "exit 7"]).status().unwrap().code(), Some(7));
+    assert!(run(&mut cluster.exec(&["helm", "list"])).is_ok());
+    let mut interrupted = long_command(cluster);
+    kill_process(Pid::from_child(&interrupted), Signal::INT).unwrap();
+    assert_eq!(interrupted.wait().unwrap().signal(), Some(Signal::INT.as_raw()));
+}
+
+/// A command that runs inside the cluster when this returns, and would go on for minutes.
+fn long_command(cluster: &Cluster) -> Child {
+    let mut command = cluster.exec(&["sh", "-c", "echo running; exec sleep 300"]);
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let said = BufReader::new(child.stdout.take().unwrap()).lines().next();
+    assert_eq!(said.unwrap().unwrap(), "running");
+    child
+}
+
+fn volumes_go_with_their_claims(cluster: &Cluster) {
+    let uid = cluster.kubectl(&["get", "pvc/data", "--output=jsonpath={.metadata.uid}"]);
+    let directory = cluster.file("private/var/lib/volumes").join(uid);
+    assert_eq!(std::fs::read_to_string(directory.join("index.html")).unwrap().trim(), "hello");
+    cluster.kubectl(&["delete", "pod/server", "pod/client", "pvc/data", "--now"]);
+    cluster.kubectl(&["wait", "--for=delete", "persistentvolume", "--all", "--timeout=30s"]);
+    assert!(!directory.exists(), "{} is still there", directory.display());
+}
+
+fn requests_are_on_record(cluster: &Cluster) {
+    let log = std::fs::read_to_string(cluster.file("audit.log")).unwrap();
+    let requests = log.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let is_creation = |request: &serde_json::Value| {
+        request["verb"] == "create"
+            && request["user"]["username"] == "admin"
+            && request["objectRef"]["name"] == "server"
+    };
+    assert_eq!(requests.filter(is_creation).count(), 1, "{log}");
+}
+
+#[test]
+fn a_cluster_that_fell_ill_starts_anew() {
+    if !is_root() {
+        return;
+    }
+    let cluster = Cluster::new("test-recovery");
+    cluster.up("control-plane");
+    let other_profile = run(&mut xtask(&["cluster", "up", "--name", cluster.name, "--profile", "node"]));
+    assert_eq!(
+        other_profile,
+        Err("error: cluster test-recovery has the profile control-plane: end it with `cargo xtask cluster down \
+             --name test-recovery` first"
+            .into())
+    );
+    let namespaces = cluster.namespaces();
+    cluster.kill("kube-apiserver");
+    let up = cluster.up("control-plane");
+    assert!(up.contains("test-recovery is not healthy and starts anew"), "{up}");
+    assert_ne!(cluster.namespaces(), namespaces);
+    assert_eq!(cluster.kubectl(&["get", "--raw", "/readyz"]), "ok");
+}
+
+/// Runs a command line that must fail with one sentence.
+fn refused(command: &mut Command) -> String {
+    let output = command.env("RUST_BACKTRACE", "1").output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let errors: Vec<&str> = said.lines().skip_while(|line| !line.starts_with("error: ")).collect();
+    let [error] = errors[..] else { panic!("not one sentence: {said}") };
+    error.to_owned()
+}
+
+#[test]
+fn faults_are_told_in_one_sentence() {
+    if !is_root() {
+        return;
+    }
+    let up = ["cluster", "up", "--name", "test-faults", "--profile", "control-plane"];
+    let mut unprivileged = Command::new("setpriv");
+    unprivileged.args(["--reuid=65534", "--clear-groups", support::XTASK]).args(up);
+    assert!(refused(&mut unprivileged).contains("needs root"));
+
+    let empty = std::env::temp_dir().join(format!("test-faults-{}", std::process::id()));
+    std::fs::create_dir(&empty).unwrap();
+    let mut without_go = xtask(&up);
+    without_go.env("XDG_CACHE_HOME", &empty).env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+    let error = refused(&mut without_go);
+    assert!(error.contains("Go is not installed"), "{error}");
+
+    let mount = r#"mount -t tmpfs -o size=10m small "$0" && exec "$@""#;
+    let mut without_space = Command::new("unshare");
+    without_space.args(["--mount", "sh", "-c", mount]).arg(&empty).arg(support::XTASK).args(up);
+    let error = refused(without_space.env("XDG_CACHE_HOME", &empty));
+    assert!(error.contains("6 GiB of free disk space") && error.contains("there are 10 MiB"), "{error}");
+    std::fs::remove_dir_all(&empty).unwrap();
+
+    let error = refused(&mut xtask(&["cluster", "exec", "--name", "test-faults", "--", "true"]));
+    assert!(error.contains("cluster test-faults is not running"), "{error}");
+}

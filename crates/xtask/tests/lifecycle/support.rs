@@ -1,0 +1,190 @@
+//! Handles clusters from outside, through the command line, and looks at the machine for their traces.
+
+use rustix::process::{Pid, Signal, kill_process};
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// The program under test.
+pub const XTASK: &str = env!("CARGO_BIN_EXE_xtask");
+
+/// Whether a real cluster can be made; says so, past the test harness, when not.
+pub fn is_root() -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        let _ = writeln!(std::io::stderr(), "skipped, not root: tests of real clusters");
+    }
+    is_root
+}
+
+/// The program under test with arguments.
+pub fn xtask(args: &[&str]) -> Command {
+    let mut command = Command::new(XTASK);
+    command.args(args);
+    command
+}
+
+/// What a command printed on both streams, as an error when it failed.
+pub fn run(command: &mut Command) -> Result<String, String> {
+    let output = command.output().unwrap();
+    let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat();
+    let said = said.trim().to_owned();
+    if output.status.success() { Ok(said) } else { Err(said) }
+}
+
+/// Repeats a check until it passes, for at most 30 s.
+#[expect(clippy::disallowed_methods, reason = "the pause between two checks of a condition with a deadline")]
+pub fn wait_for(what: &str, mut check: impl FnMut() -> Result<(), String>) {
+    let pause = Duration::from_millis(100);
+    let mut seen = String::new();
+    for _ in 0..300 {
+        match check() {
+            Ok(()) => return,
+            Err(now) => seen = now,
+        }
+        std::thread::sleep(pause);
+    }
+    panic!("waited 30 s for {what}, and saw: {seen}");
+}
+
+/// A cluster that is gone when the test ends, however it ends.
+pub struct Cluster {
+    /// Its name.
+    pub name: &'static str,
+}
+
+impl Cluster {
+    /// No cluster yet, and nothing of one that an earlier test run may have left.
+    pub fn new(name: &'static str) -> Self {
+        let cluster = Self { name };
+        cluster.down();
+        cluster
+    }
+
+    pub fn up(&self, profile: &str) -> String {
+        run(&mut xtask(&["cluster", "up", "--name", self.name, "--profile", profile])).unwrap()
+    }
+
+    pub fn down(&self) {
+        run(&mut xtask(&["cluster", "down", "--name", self.name])).unwrap();
+    }
+
+    /// A command that can reach the cluster.
+    pub fn exec(&self, command: &[&str]) -> Command {
+        let mut exec = xtask(&["cluster", "exec", "--name", self.name, "--"]);
+        exec.args(command);
+        exec
+    }
+
+    pub fn kubectl(&self, args: &[&str]) -> String {
+        run(self.exec(&["kubectl"]).args(args)).unwrap()
+    }
+
+    /// A file of the cluster.
+    pub fn file(&self, name: &str) -> PathBuf {
+        let cache = std::env::var_os("XDG_CACHE_HOME")
+            .map_or_else(|| PathBuf::from(std::env::var_os("HOME").unwrap()).join(".cache"), PathBuf::from);
+        cache.join("slurm-operator/clusters").join(self.name).join(name)
+    }
+
+    /// The namespaces that the cluster's API server is in.
+    pub fn namespaces(&self) -> BTreeSet<String> {
+        let server = self.process("kube-apiserver");
+        ["net", "mnt", "pid"].map(|kind| link(&server.join("ns").join(kind)).unwrap()).into()
+    }
+
+    /// Kills one of the cluster's programs.
+    pub fn kill(&self, program: &str) {
+        let process = self.process(program);
+        let id = process.file_name().and_then(OsStr::to_str).unwrap().parse().unwrap();
+        kill_process(Pid::from_raw(id).unwrap(), Signal::KILL).unwrap();
+        wait_for("a killed process to end", || {
+            if link(&process.join("exe")).is_some() { Err(process.display().to_string()) } else { Ok(()) }
+        });
+    }
+
+    fn process(&self, program: &str) -> PathBuf {
+        let runs_program =
+            |process: &PathBuf| link(&process.join("exe")).is_some_and(|file| file.ends_with(program));
+        self.processes().into_iter().find(runs_program).unwrap()
+    }
+
+    fn processes(&self) -> Vec<PathBuf> {
+        let marker = format!("SLURM_OPERATOR_CLUSTER={}", self.name);
+        let is_marked = |process: &PathBuf| {
+            fs::read(process.join("environ")).is_ok_and(|environment| {
+                environment.split(|byte| *byte == 0).any(|line| line == marker.as_bytes())
+            })
+        };
+        all_processes().filter(is_marked).collect()
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        let _ = run(&mut xtask(&["cluster", "down", "--name", self.name]));
+    }
+}
+
+/// The command lines of all processes in a namespace.
+pub fn processes_in(namespace: &str) -> Vec<String> {
+    let is_inside = |process: &PathBuf| {
+        ["net", "mnt", "pid"]
+            .iter()
+            .any(|kind| link(&process.join("ns").join(kind)).as_deref() == Some(namespace))
+    };
+    all_processes()
+        .filter(is_inside)
+        .map(|process| fs::read_to_string(process.join("cmdline")).unwrap_or_default())
+        .collect()
+}
+
+fn all_processes() -> impl Iterator<Item = PathBuf> {
+    let is_process =
+        |path: &PathBuf| path.file_name().and_then(OsStr::to_str).unwrap().parse::<u32>().is_ok();
+    list(Path::new("/proc")).into_iter().filter(is_process)
+}
+
+fn link(path: &Path) -> Option<String> {
+    fs::read_link(path).ok()?.to_str().map(ToOwned::to_owned)
+}
+
+fn list(directory: &Path) -> Vec<PathBuf> {
+    fs::read_dir(directory).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path())).collect()
+}
+
+/// Everything on the machine that a cluster could leave behind.
+#[derive(Debug, PartialEq)]
+pub struct Footprint {
+    processes: Vec<PathBuf>,
+    mounts: Vec<String>,
+    named_networks: Vec<PathBuf>,
+    interfaces: Vec<PathBuf>,
+    control_groups: Vec<PathBuf>,
+    has_directory: bool,
+}
+
+impl Footprint {
+    /// Looks at the machine. Other clusters may come and go meanwhile.
+    pub fn take(cluster: &Cluster) -> Self {
+        let own_group = format!("slurm-operator.{}", cluster.name);
+        let is_ours = |group: &PathBuf| {
+            let name = group.file_name().and_then(OsStr::to_str).unwrap();
+            group.is_dir() && (name == own_group || !name.starts_with("slurm-operator."))
+        };
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let hierarchies = list(Path::new("/sys/fs/cgroup"));
+        Self {
+            processes: cluster.processes(),
+            mounts: mounts.lines().map(ToOwned::to_owned).collect(),
+            named_networks: list(Path::new("/run/netns")),
+            interfaces: list(Path::new("/sys/class/net")),
+            control_groups: hierarchies.iter().flat_map(|h| list(h)).filter(is_ours).collect(),
+            has_directory: cluster.file("").exists(),
+        }
+    }
+}
