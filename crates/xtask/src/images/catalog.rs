@@ -11,16 +11,22 @@ pub const SUITE: &str = "sid";
 pub enum Base {
     /// A shell and small tools, nothing else.
     Tools,
+    /// All Slurm daemons and commands, with what a login node runs beside them.
+    Slurm,
+    /// A database for slurmdbd.
+    MariaDb,
 }
 
 impl Base {
     /// Every base, those that a cluster needs first in front.
-    pub const ALL: [Self; 1] = [Self::Tools];
+    pub const ALL: [Self; 3] = [Self::Tools, Self::Slurm, Self::MariaDb];
 
     /// Names the directory of the sources and the cache entries.
     pub fn name(self) -> &'static str {
         match self {
             Self::Tools => "tools",
+            Self::Slurm => "slurm",
+            Self::MariaDb => "mariadb",
         }
     }
 
@@ -28,6 +34,7 @@ impl Base {
     pub fn variant(self) -> &'static str {
         match self {
             Self::Tools => "extract",
+            Self::Slurm | Self::MariaDb => "essential",
         }
     }
 
@@ -35,6 +42,28 @@ impl Base {
     pub fn packages(self) -> &'static [&'static str] {
         match self {
             Self::Tools => &["busybox-static", "tini"],
+            Self::Slurm => &[
+                "curl",
+                "libnss-sss",
+                "libpam-slurm-adopt",
+                "libpam-sss",
+                "openssh-client",
+                "openssh-server",
+                "procps",
+                "sackd",
+                "slurm-client",
+                "slurm-wlm-jwt-plugin",
+                "slurmctld",
+                "slurmd",
+                "slurmdbd",
+                "slurmrestd",
+                "sssd-common",
+                "sssd-ldap",
+                "sssd-proxy",
+                "systemd-standalone-sysusers",
+                "tini",
+            ],
+            Self::MariaDb => &["mariadb-client-core", "mariadb-server-core", "tini"],
         }
     }
 
@@ -59,7 +88,8 @@ impl Image {
     /// The full name under which pods ask for it. The host does not exist: nothing can be pulled by mistake.
     pub fn reference(&self) -> String {
         let tag = match self.base {
-            Base::Tools => SUITE,
+            Base::Slurm => SLURM_SERIES,
+            Base::Tools | Base::MariaDb => SUITE,
         };
         format!("slurm-operator.test/{}:{tag}", self.name)
     }
@@ -74,5 +104,38 @@ pub const PAUSE: Image = Image {
 };
 
 /// Every image.
-pub const ALL: &[Image] =
-    &[PAUSE, Image { name: "tools", base: Base::Tools, entrypoint: &[], arguments: &["sh"] }];
+pub const ALL: &[Image] = &[
+    PAUSE,
+    Image { name: "tools", base: Base::Tools, entrypoint: &[], arguments: &["sh"] },
+    Image {
+        name: "slurmctld",
+        base: Base::Slurm,
+        entrypoint: &["tini", "--", "run-slurmctld"],
+        arguments: &[],
+    },
+    Image { name: "slurmd", base: Base::Slurm, entrypoint: &["tini", "--", "run-slurmd"], arguments: &[] },
+    Image {
+        name: "slurmdbd",
+        base: Base::Slurm,
+        entrypoint: &["tini", "-g", "--", "slurmdbd", "-D"],
+        arguments: &[],
+    },
+    Image {
+        name: "slurmrestd",
+        base: Base::Slurm,
+        entrypoint: &["tini", "-g", "--", "slurmrestd"],
+        arguments: &["0.0.0.0:6820"],
+    },
+    Image {
+        name: "login",
+        base: Base::Slurm,
+        entrypoint: &["tini", "-g", "--", "run-login"],
+        arguments: &[],
+    },
+    Image {
+        name: "mariadb",
+        base: Base::MariaDb,
+        entrypoint: &["tini", "--", "run-mariadb"],
+        arguments: &[],
+    },
+];
