@@ -1,0 +1,1 @@
+//! An in-memory slurmrestd for tests.

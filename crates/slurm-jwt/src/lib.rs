@@ -1,0 +1,302 @@
+//! JSON web tokens as Slurm's auth/jwt takes them: HS256, the user in the claim `sun`.
+//!
+//! Pure: time comes in as an argument, nothing is read or sent. Knows nothing of who asks for a token and why.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use hmac::{Hmac, Mac};
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+use sha2::Sha256;
+use std::fmt;
+
+/// The claim `iss` of every token made here.
+pub const ISSUER: &str = "slurm-operator";
+
+/// The longest life of a token: one second less than what Slurm reads as "for ever".
+pub const MAX_LIFETIME: SignedDuration = SignedDuration::from_secs(2_147_483_646);
+
+/// Why a key or a token is not usable.
+#[derive(Debug, thiserror::Error)]
+pub enum JwtError {
+    /// slurmctld does not start with an empty key.
+    #[error("the signing key is empty")]
+    EmptyKey,
+    /// Not three parts of base64 with JSON in the first two, or a claim of the wrong type.
+    #[error("not a JSON web token")]
+    Malformed(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// Something other than HS256.
+    #[error("unexpected algorithm {0:?}")]
+    Algorithm(String),
+    /// Made with another key, or changed since.
+    #[error("the signature does not match the key")]
+    Signature,
+    /// Its time is over, since this second of UNIX time.
+    #[error("expired at {0} s of UNIX time")]
+    Expired(i64),
+    /// Its time has not come before this second of UNIX time.
+    #[error("not valid before {0} s of UNIX time")]
+    NotYetValid(i64),
+}
+
+/// The key that slurmctld shares with those who make tokens. Never printed.
+#[derive(Clone)]
+pub struct SigningKey(Hmac<Sha256>);
+
+impl SigningKey {
+    /// Takes the bytes as they are: no trimming, no decoding, any length but zero.
+    pub fn new(bytes: &[u8]) -> Result<Self, JwtError> {
+        if bytes.is_empty() {
+            return Err(JwtError::EmptyKey);
+        }
+        // HMAC takes keys of every length; the error type is there for other constructions.
+        Hmac::new_from_slice(bytes).map(Self).map_err(|_| JwtError::EmptyKey)
+    }
+
+    fn signing(&self, message: &str) -> Hmac<Sha256> {
+        self.0.clone().chain_update(message)
+    }
+}
+
+impl fmt::Debug for SigningKey {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("SigningKey(..)")
+    }
+}
+
+/// What a token says. Times are whole seconds: Slurm refuses others.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Claims {
+    /// Who made it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub iss: Option<String>,
+    /// Tells it from all others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jti: Option<String>,
+    /// When it was made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub iat: Option<i64>,
+    /// From when on it is valid.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nbf: Option<i64>,
+    /// From when on it is not valid any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exp: Option<i64>,
+    /// The Slurm user as whom its bearer acts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sun: Option<String>,
+}
+
+impl Claims {
+    /// Claims of a new token for `user`, valid from `now` on. The lifetime is cut to what Slurm can hold.
+    pub fn new(user: &str, now: Timestamp, lifetime: SignedDuration) -> Self {
+        let issued = now.as_second();
+        let lifetime = lifetime.clamp(SignedDuration::ZERO, MAX_LIFETIME);
+        Self {
+            iss: Some(ISSUER.to_owned()),
+            jti: Some(uuid::Uuid::new_v4().to_string()),
+            iat: Some(issued),
+            nbf: Some(issued),
+            exp: Some(issued.saturating_add(lifetime.as_secs())),
+            sun: Some(user.to_owned()),
+        }
+    }
+
+    /// When it was made, if it says so.
+    pub fn issued_at(&self) -> Option<Timestamp> {
+        timestamp(self.iat)
+    }
+
+    /// From when on it is not valid any more, if it says so.
+    pub fn expires_at(&self) -> Option<Timestamp> {
+        timestamp(self.exp)
+    }
+}
+
+/// Seconds that no calendar holds are as good as none.
+fn timestamp(seconds: Option<i64>) -> Option<Timestamp> {
+    seconds.and_then(|seconds| Timestamp::from_second(seconds).ok())
+}
+
+#[derive(Serialize, Deserialize)]
+struct Header {
+    alg: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    typ: Option<String>,
+}
+
+/// The signed token with these claims.
+pub fn mint(claims: &Claims, key: &SigningKey) -> String {
+    let header = Header { alg: ALGORITHM.to_owned(), typ: Some("JWT".to_owned()) };
+    let message = format!("{}.{}", encode(&header), encode(claims));
+    let signature = key.signing(&message).finalize().into_bytes();
+    format!("{message}.{}", URL_SAFE_NO_PAD.encode(signature))
+}
+
+/// The claims of a token that was signed with `key`, whether or not its time is over.
+///
+/// For those who want to know until when a token is, or was, good. To let somebody in, use [`verify`].
+pub fn parse(token: &str, key: &SigningKey) -> Result<Claims, JwtError> {
+    let (message, signature) = token.rsplit_once('.').ok_or_else(|| malformed("fewer than three parts"))?;
+    let (header, claims) = message.split_once('.').ok_or_else(|| malformed("fewer than three parts"))?;
+    let header: Header = decode(header)?;
+    if header.alg != ALGORITHM {
+        return Err(JwtError::Algorithm(header.alg));
+    }
+    let signature = URL_SAFE_NO_PAD.decode(signature).map_err(malformed)?;
+    key.signing(message).verify_slice(&signature).map_err(|_| JwtError::Signature)?;
+    decode(claims)
+}
+
+/// The claims of a token that is valid at `now`, without leeway.
+pub fn verify(token: &str, key: &SigningKey, now: Timestamp) -> Result<Claims, JwtError> {
+    let claims = parse(token, key)?;
+    let now = now.as_second();
+    match (claims.nbf, claims.exp) {
+        (_, Some(expiry)) if now >= expiry => Err(JwtError::Expired(expiry)),
+        (Some(start), _) if now < start => Err(JwtError::NotYetValid(start)),
+        _ => Ok(claims),
+    }
+}
+
+const ALGORITHM: &str = "HS256";
+
+fn encode(part: &impl Serialize) -> String {
+    // Strings and numbers alone: there is nothing that JSON could not hold.
+    URL_SAFE_NO_PAD.encode(serde_json::to_vec(part).unwrap_or_default())
+}
+
+fn decode<T: for<'de> Deserialize<'de>>(part: &str) -> Result<T, JwtError> {
+    let json = URL_SAFE_NO_PAD.decode(part).map_err(malformed)?;
+    serde_json::from_slice(&json).map_err(malformed)
+}
+
+fn malformed(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> JwtError {
+    JwtError::Malformed(source.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    const NOW: i64 = 1_800_000_000;
+    const QUARTER: SignedDuration = SignedDuration::from_mins(15);
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(seconds).unwrap()
+    }
+
+    fn key() -> SigningKey {
+        SigningKey::new(b"a key of thirty-two bytes, or so").unwrap()
+    }
+
+    fn token() -> String {
+        mint(&Claims::new("slurm", at(NOW), QUARTER), &key())
+    }
+
+    fn forged(header: &str, claims: &str) -> String {
+        let message = format!("{}.{}", URL_SAFE_NO_PAD.encode(header), URL_SAFE_NO_PAD.encode(claims));
+        let signature = key().signing(&message).finalize().into_bytes();
+        format!("{message}.{}", URL_SAFE_NO_PAD.encode(signature))
+    }
+
+    /// The example of RFC 7515, appendix A.1: its key, its message, its signature.
+    #[test]
+    fn signs_like_the_standard() {
+        let key = URL_SAFE_NO_PAD
+            .decode("AyM1SysPpbyDfgZld3umj1qzKObwVMkoqQ-EstJQLr_T-1qS0gZH75aKtMN3Yj0iPS4hcgUuTwjAzZr1Z9CAow")
+            .unwrap();
+        let message = "eyJ0eXAiOiJKV1QiLA0KICJhbGciOiJIUzI1NiJ9.\
+            eyJpc3MiOiJqb2UiLA0KICJleHAiOjEzMDA4MTkzODAsDQogImh0dHA6Ly9leGFtcGxlLmNvbS9pc19yb290Ijp0cnVlfQ";
+        let token = format!("{message}.dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk");
+        let claims = parse(&token, &SigningKey::new(&key).unwrap()).unwrap();
+        assert_eq!((claims.iss.as_deref(), claims.exp), (Some("joe"), Some(1_300_819_380)));
+    }
+
+    #[test]
+    fn carries_the_claims_that_slurm_wants() {
+        let token = token();
+        let parts: Vec<&str> = token.split('.').collect();
+        let json = |part: &str| -> serde_json::Value { decode(part).unwrap() };
+        assert_eq!(json(parts[0]), serde_json::json!({ "alg": "HS256", "typ": "JWT" }));
+        let mut claims = json(parts[1]);
+        let id = claims.as_object_mut().unwrap().remove("jti").unwrap();
+        assert_eq!(uuid::Uuid::parse_str(id.as_str().unwrap()).unwrap().get_version_num(), 4);
+        let expected = serde_json::json!({
+            "iss": "slurm-operator", "iat": NOW, "nbf": NOW, "exp": NOW + 900, "sun": "slurm"
+        });
+        assert_eq!(claims, expected);
+    }
+
+    #[test]
+    fn two_tokens_of_one_second_differ() {
+        assert_ne!(token(), token());
+    }
+
+    #[rstest]
+    #[case::negative(SignedDuration::from_secs(-5), 0)]
+    #[case::beyond_slurm(SignedDuration::MAX, 2_147_483_646)]
+    #[case::fraction(SignedDuration::from_millis(1500), 1)]
+    fn lifetime_is_cut_to_whole_seconds_that_slurm_holds(#[case] life: SignedDuration, #[case] seconds: i64) {
+        assert_eq!(Claims::new("slurm", at(NOW), life).exp, Some(NOW + seconds));
+    }
+
+    #[rstest]
+    #[case::at_once(0, true)]
+    #[case::last_second(899, true)]
+    #[case::expiry_itself(900, false)]
+    #[case::before_it_began(-1, false)]
+    fn is_valid_from_nbf_up_to_but_without_exp(#[case] after: i64, #[case] valid: bool) {
+        let seen = verify(&token(), &key(), at(NOW + after));
+        assert_eq!(seen.is_ok(), valid, "{seen:?}");
+    }
+
+    #[test]
+    fn an_expired_token_still_tells_when_it_expired() {
+        assert!(
+            matches!(verify(&token(), &key(), at(NOW + 901)), Err(JwtError::Expired(end)) if end == NOW + 900)
+        );
+        assert_eq!(parse(&token(), &key()).unwrap().expires_at(), Some(at(NOW + 900)));
+    }
+
+    #[test]
+    fn another_key_and_another_claim_are_found_out() {
+        let other = SigningKey::new(b"x").unwrap();
+        assert!(matches!(parse(&token(), &other), Err(JwtError::Signature)));
+        let token = token();
+        let parts: Vec<&str> = token.split('.').collect();
+        let claims = URL_SAFE_NO_PAD.encode(r#"{"sun":"root","exp":4000000000}"#);
+        let changed = format!("{}.{claims}.{}", parts[0], parts[2]);
+        assert!(matches!(parse(&changed, &key()), Err(JwtError::Signature)));
+    }
+
+    #[rstest]
+    #[case::empty("")]
+    #[case::two_parts("a.b")]
+    #[case::not_base64("!.!.!")]
+    #[case::not_json("YQ.YQ.YQ")]
+    fn what_is_no_token_is_malformed(#[case] text: &str) {
+        assert!(matches!(parse(text, &key()), Err(JwtError::Malformed(_))));
+    }
+
+    #[rstest]
+    #[case::none("none")]
+    #[case::longer_hash("HS512")]
+    fn other_algorithms_are_refused(#[case] algorithm: &str) {
+        let token = forged(&format!(r#"{{"alg":"{algorithm}"}}"#), "{}");
+        assert!(matches!(parse(&token, &key()), Err(JwtError::Algorithm(name)) if name == algorithm));
+    }
+
+    #[test]
+    fn a_fractional_expiry_is_malformed_as_it_is_for_slurm() {
+        let token = forged(r#"{"alg":"HS256"}"#, r#"{"exp":1800000000.5}"#);
+        assert!(matches!(parse(&token, &key()), Err(JwtError::Malformed(_))));
+    }
+
+    #[test]
+    fn a_key_is_not_empty_and_never_printed() {
+        assert!(matches!(SigningKey::new(b""), Err(JwtError::EmptyKey)));
+        assert_eq!(format!("{:?}", key()), "SigningKey(..)");
+    }
+}

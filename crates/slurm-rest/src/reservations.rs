@@ -1,0 +1,165 @@
+//! Reservations.
+
+use crate::client::{Call, SlurmClient, escaped};
+use crate::error::{Error, errno};
+use crate::wire::{Wrapped, or_default, time};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use slurm_conf::hostlist::{HostlistError, expand, fold_set};
+
+/// A reservation that exists.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Reservation {
+    /// Its name. Slurm ignores case in it.
+    pub name: String,
+    /// Hostlist of its nodes.
+    #[serde(default, deserialize_with = "or_default")]
+    pub node_list: String,
+    /// Who may use it, with commas between them.
+    #[serde(default, deserialize_with = "or_default")]
+    pub users: String,
+    /// What is special about it. Slurm adds `SPEC_NODES` to those that name their nodes.
+    #[serde(default, deserialize_with = "or_default")]
+    pub flags: Vec<String>,
+    /// When it begins, or began.
+    #[serde(default, deserialize_with = "time")]
+    pub start_time: Option<Timestamp>,
+    /// When it ends.
+    #[serde(default, deserialize_with = "time")]
+    pub end_time: Option<Timestamp>,
+}
+
+impl Reservation {
+    /// Whether it has begun and not ended. A begun one takes no new start.
+    pub fn is_active(&self, now: Timestamp) -> bool {
+        self.start_time.is_some_and(|start| start <= now) && self.end_time.is_none_or(|end| now < end)
+    }
+
+    /// The names in [`Self::node_list`].
+    pub fn node_names(&self) -> Result<Vec<String>, HostlistError> {
+        expand(&self.node_list)
+    }
+}
+
+/// All reservations, at one moment.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct ReservationList {
+    /// In no particular order.
+    pub reservations: Vec<Reservation>,
+    /// slurmctld's clock when it answered.
+    #[serde(rename = "last_update", default, deserialize_with = "time")]
+    pub as_of: Option<Timestamp>,
+}
+
+impl ReservationList {
+    /// The one of this name.
+    pub fn get(&self, name: &str) -> Option<&Reservation> {
+        self.reservations.iter().find(|reservation| reservation.name.eq_ignore_ascii_case(name))
+    }
+}
+
+/// A reservation to make, or to change before it begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReservationRequest {
+    /// Its name.
+    pub name: String,
+    /// When it begins.
+    pub start: Timestamp,
+    /// How long it lasts, in minutes: Slurm's unit.
+    pub minutes: u32,
+    /// What is special about it.
+    pub flags: Vec<String>,
+    /// Who may use it.
+    pub users: Vec<String>,
+    /// Names of its nodes.
+    pub nodes: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Message<'a> {
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    start_time: Option<Wrapped>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    duration: Option<Wrapped>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    flags: Option<&'a [String]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    users: Option<&'a [String]>,
+    node_list: [String; 1],
+}
+
+impl SlurmClient {
+    /// All reservations. The way to find one: asked for one by name, Slurm says in several ways that it has none.
+    pub async fn list_reservations(&self) -> Result<ReservationList, Error> {
+        self.read(Call::get("/reservations/")).await
+    }
+
+    /// All reservations, or `None` if none changed since the [`ReservationList::as_of`] of the list before.
+    pub async fn list_reservations_since(&self, as_of: Timestamp) -> Result<Option<ReservationList>, Error> {
+        self.read_changed(Call::get(format!("/reservations/?update_time={}", as_of.as_second()))).await
+    }
+
+    /// Makes a reservation, or changes the one of that name. Refused once it has begun: see
+    /// [`Self::set_reservation_nodes`].
+    pub async fn put_reservation(&self, request: &ReservationRequest) -> Result<(), Error> {
+        let message = Message {
+            name: &request.name,
+            start_time: Some(Wrapped::value(request.start.as_second())),
+            duration: Some(Wrapped::value(request.minutes.into())),
+            flags: Some(&request.flags),
+            users: Some(&request.users),
+            node_list: node_list(&request.nodes)?,
+        };
+        self.write(Call::post("/reservation", &message)?).await
+    }
+
+    /// Changes the nodes of a reservation, begun or not, and nothing else.
+    pub async fn set_reservation_nodes(&self, name: &str, nodes: &[String]) -> Result<(), Error> {
+        let node_list = node_list(nodes)?;
+        let message = Message { name, start_time: None, duration: None, flags: None, users: None, node_list };
+        self.write(Call::post("/reservation", &message)?).await
+    }
+
+    /// Deletes a reservation; done as well if there is none.
+    pub async fn delete_reservation(&self, name: &str) -> Result<(), Error> {
+        match self.write(Call::delete(format!("/reservation/{}", escaped(name)))).await {
+            Err(error) if error.is_rejected_with(errno::INVALID_RESERVATION) => Ok(()),
+            result => result,
+        }
+    }
+}
+
+/// Slurm takes an empty list, and forgets that the reservation names its nodes.
+fn node_list(nodes: &[String]) -> Result<[String; 1], Error> {
+    if nodes.is_empty() {
+        return Err(Error::Invalid("a reservation needs nodes".to_owned()));
+    }
+    Ok([fold_set(nodes.iter().map(String::as_str))])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case::before(999, false)]
+    #[case::at_its_start(1000, true)]
+    #[case::within(1500, true)]
+    #[case::at_its_end(2000, false)]
+    fn active_from_start_up_to_but_without_end(#[case] now: i64, #[case] active: bool) {
+        let reservation: Reservation = serde_json::from_value(serde_json::json!({
+            "name": "r", "start_time": { "set": true, "number": 1000 }, "end_time": { "set": true, "number": 2000 },
+        }))
+        .unwrap();
+        assert_eq!(reservation.is_active(Timestamp::from_second(now).unwrap()), active);
+    }
+
+    #[test]
+    fn a_reservation_without_times_is_not_active() {
+        let reservation: Reservation = serde_json::from_str(r#"{"name":"r","node_list":"w[0-1]"}"#).unwrap();
+        assert!(!reservation.is_active(Timestamp::UNIX_EPOCH));
+        assert_eq!(reservation.node_names().unwrap(), ["w0", "w1"]);
+    }
+}

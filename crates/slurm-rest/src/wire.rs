@@ -1,0 +1,102 @@
+//! How Slurm writes numbers, times and nothing at all.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Deserializer, Serialize};
+
+/// A number that may be infinite or not there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Number {
+    /// Not there.
+    #[default]
+    Unset,
+    /// Without limit.
+    Infinite,
+    /// This one.
+    Value(i64),
+}
+
+/// The object by which Slurm writes such a number.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Wrapped {
+    set: bool,
+    infinite: bool,
+    number: i64,
+}
+
+impl From<Wrapped> for Number {
+    fn from(wrapped: Wrapped) -> Self {
+        match wrapped {
+            Wrapped { infinite: true, .. } => Self::Infinite,
+            Wrapped { set: true, number, .. } => Self::Value(number),
+            Wrapped { .. } => Self::Unset,
+        }
+    }
+}
+
+impl Wrapped {
+    /// A number to send.
+    pub fn value(number: i64) -> Self {
+        Self { set: true, infinite: false, number }
+    }
+}
+
+/// Reads a wrapped number.
+pub fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Number, D::Error> {
+    Ok(Option::<Wrapped>::deserialize(deserializer)?.map(Number::from).unwrap_or_default())
+}
+
+/// Reads a wrapped UNIX time. Slurm writes 0 for "never".
+pub fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Timestamp>, D::Error> {
+    Ok(match number(deserializer)? {
+        Number::Value(seconds) if seconds != 0 => Timestamp::from_second(seconds).ok(),
+        Number::Value(_) | Number::Infinite | Number::Unset => None,
+    })
+}
+
+/// Reads `null` as the default.
+pub fn or_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Default + Deserialize<'de>,
+{
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[derive(Deserialize)]
+    struct Holder {
+        #[serde(default, deserialize_with = "number")]
+        limit: Number,
+        #[serde(default, deserialize_with = "time")]
+        at: Option<Timestamp>,
+    }
+
+    #[rstest]
+    #[case::value(r#"{"limit":{"set":true,"infinite":false,"number":5}}"#, Number::Value(5))]
+    #[case::zero(r#"{"limit":{"set":true,"infinite":false,"number":0}}"#, Number::Value(0))]
+    #[case::infinite(r#"{"limit":{"set":false,"infinite":true,"number":0}}"#, Number::Infinite)]
+    #[case::unset(r#"{"limit":{"set":false,"infinite":false,"number":7}}"#, Number::Unset)]
+    #[case::wider_than_the_schema(
+        r#"{"limit":{"set":true,"number":5000000000}}"#,
+        Number::Value(5_000_000_000)
+    )]
+    #[case::null(r#"{"limit":null}"#, Number::Unset)]
+    #[case::absent("{}", Number::Unset)]
+    fn numbers_have_three_states(#[case] json: &str, #[case] expected: Number) {
+        assert_eq!(serde_json::from_str::<Holder>(json).unwrap().limit, expected);
+    }
+
+    #[rstest]
+    #[case::time(r#"{"at":{"set":true,"number":1800000000}}"#, Some(1_800_000_000))]
+    #[case::never(r#"{"at":{"set":true,"number":0}}"#, None)]
+    #[case::infinite(r#"{"at":{"set":true,"infinite":true,"number":9}}"#, None)]
+    #[case::beyond_the_calendar(r#"{"at":{"set":true,"number":9223372036854775807}}"#, None)]
+    fn times_are_there_or_not(#[case] json: &str, #[case] expected: Option<i64>) {
+        assert_eq!(serde_json::from_str::<Holder>(json).unwrap().at.map(Timestamp::as_second), expected);
+    }
+}
