@@ -4,7 +4,7 @@ use crate::merge::{merge, without_noise};
 use crate::schema::CONTAINER;
 use crate::typed::{self, IllTyped, read};
 use k8s_openapi::api::core::v1::Container;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use slinky_api::Raw;
 
 /// Merges the container that the user wrote in `field` over `base`.
@@ -33,15 +33,14 @@ pub fn append_args(container: &mut Value, args: impl IntoIterator<Item = Value>)
 
 /// Adds items to the list at the end of a path of fields, which is made if it is not there.
 pub(crate) fn extend_list(root: &mut Value, path: &[&str], items: impl IntoIterator<Item = Value>) {
-    let mut slot = root;
-    for field in path {
-        let Value::Object(fields) = slot else { return };
-        slot = fields.entry(*field).or_insert_with(|| json!({}));
+    let Some((list, parents)) = path.split_last() else { return };
+    let mut parent = root;
+    for field in parents {
+        let Value::Object(fields) = parent else { return };
+        parent = fields.entry(*field).or_insert_with(|| json!({}));
     }
-    if slot.as_object().is_some_and(Map::is_empty) {
-        *slot = json!([]);
-    }
-    if let Value::Array(present) = slot {
+    let Value::Object(fields) = parent else { return };
+    if let Value::Array(present) = fields.entry(*list).or_insert_with(|| json!([])) {
         present.extend(items);
     }
 }

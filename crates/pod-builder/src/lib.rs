@@ -33,4 +33,4 @@ pub use quantity::{InvalidQuantity, Quantity};
 pub use resources::{Granted, LimitError, granted};
 pub use service::{ComponentPort, ServiceError, build_headless_spec, build_service_spec};
 pub use template::{Containers, DNS_SEARCHES, REQUIRED_ANTI_AFFINITY, TOLERATIONS, Template};
-pub use typed::{IllTyped, read};
+pub use typed::IllTyped;

@@ -30,14 +30,12 @@ mod writer;
 pub use cgroup::render_cgroup_conf;
 pub use meaning::same_meaning;
 pub use slurm::{AccountingAddress, ControllerHost, ExternalSlurmConf, NodeSet, SlurmConf};
-pub use slurmd::{ExtraItemError, ExtraItems, conf_server, slurmd_args};
+pub use slurmd::{ExtraItemError, ExtraItems, slurmd_args};
 pub use slurmdbd::{SlurmdbdConf, Storage};
 pub use ssh::{render_authorized_keys, render_login_sshd_config, render_worker_sshd_config};
 pub use value::{ConfLine, ConfName, ConfValue, Problem, Secret, ValueError};
 
-/// Port on which slurmctld listens, whatever port its Service has.
-pub const SLURMCTLD_PORT: u16 = 6817;
-/// Port on which slurmd listens.
-pub const SLURMD_PORT: u16 = 6818;
-/// Port on which slurmdbd listens, whatever port its Service has.
-pub const SLURMDBD_PORT: u16 = 6819;
+/// Where the daemons listen, whatever ports their Services have.
+const SLURMCTLD_PORT: u16 = 6817;
+const SLURMD_PORT: u16 = 6818;
+const SLURMDBD_PORT: u16 = 6819;

@@ -47,7 +47,7 @@ impl ExtraItems {
     }
 
     /// All values of a key, which is written with its first letter in upper case and the others in lower case.
-    pub fn values(&self, key: &str) -> &[String] {
+    fn values(&self, key: &str) -> &[String] {
         self.0.get(key).map_or(&[], Vec::as_slice)
     }
 }
@@ -59,12 +59,7 @@ fn normalised(key: &str) -> String {
         + &characters.as_str().to_lowercase()
 }
 
-/// The address of the slurmctld from which slurmd and sackd fetch their configuration.
-pub fn conf_server(host: &str, port: u16) -> String {
-    format!("{host}:{port}")
-}
-
-/// The arguments of slurmd in a worker pod of the node set `name`.
+/// The arguments of slurmd in a worker pod of the node set `name`, which fetches its configuration from `conf_server`.
 pub fn slurmd_args(name: &ConfName, conf_server: &str, extra: &ExtraItems) -> Vec<String> {
     ["-Z", "--conf-server", conf_server, "--conf", &format!("'{}'", node_description(name, extra))]
         .map(str::to_owned)
@@ -110,7 +105,7 @@ mod tests {
     #[case("g", "Gres=gpu:a=1 topology=t", "'Features=g Gres=gpu:a=1 Topology=t'")]
     fn the_node_describes_itself(#[case] name: &str, #[case] extra: &str, #[case] conf: &str) {
         let name = ConfName::new("name", name).unwrap();
-        let args = slurmd_args(&name, &conf_server("ctl.ns", 6817), &ExtraItems::parse(extra).unwrap());
+        let args = slurmd_args(&name, "ctl.ns:6817", &ExtraItems::parse(extra).unwrap());
         assert_eq!(args, ["-Z", "--conf-server", "ctl.ns:6817", "--conf", conf]);
     }
 
