@@ -48,7 +48,7 @@ keep_running() {
     while :; do
         status=0
         "$@" || status=$?
-        echo "$1 ended with status $status, starting it again in 5 s" >&2
+        echo "Status $status of $*, starting it again in 5 s" >&2
         sleep 5
     done
 }
