@@ -4,6 +4,7 @@
 //! of your own: `cargo xtask cluster exec -- cargo test -p e2e`.
 
 pub mod custom;
+pub mod process;
 
 use anyhow::{Context, Result, bail};
 use k8s_openapi::api::core::v1::Namespace;

@@ -18,6 +18,8 @@ use std::str::FromStr;
 /// Flags of the process: where it listens, what it watches, how it logs. Flags may also be given as environment variables.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Process")]
+// The binary's own struct is mostly called Args too, and names of groups have to differ.
+#[group(skip)]
 pub struct Args {
     /// What to log: error, warn, info, debug, trace, or directives such as `info,kube=debug`; a number above 0 means debug.
     #[arg(long, env = "LOG_LEVEL", default_value = "info", value_parser = log_filter)]
@@ -155,18 +157,22 @@ fn log_filter(text: &str) -> Result<String, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::Args;
-    use clap::Parser;
+    use clap::{CommandFactory, Parser};
     use rstest::rstest;
 
     #[derive(Parser)]
-    struct Binary {
+    struct Args {
         #[command(flatten)]
-        runtime: Args,
+        runtime: super::Args,
     }
 
-    fn parse(args: &[&str]) -> Result<Args, clap::Error> {
-        Binary::try_parse_from([&["binary"], args].concat()).map(|binary| binary.runtime)
+    fn parse(args: &[&str]) -> Result<super::Args, clap::Error> {
+        Args::try_parse_from([&["binary"], args].concat()).map(|args| args.runtime)
+    }
+
+    #[test]
+    fn flags_fit_into_a_binarys_own() {
+        Args::command().debug_assert();
     }
 
     #[rstest]

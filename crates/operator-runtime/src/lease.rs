@@ -69,25 +69,24 @@ impl Elector {
         Self { api: Api::namespaced(client, namespace), name: name.to_owned(), identity: identity.to_owned() }
     }
 
-    /// Waits until the Lease is ours. `on_sight` is called once, when the Lease's state is known for the first time.
-    pub async fn acquire(self, on_sight: impl FnOnce()) -> Leadership {
-        let mut on_sight = Some(on_sight);
+    /// Waits until the Lease is ours. `on_standby` is called once, when it was first seen to be another's.
+    pub async fn acquire(self, on_standby: impl FnOnce()) -> Leadership {
+        let mut on_standby = Some(on_standby);
         let mut sighting = None;
         loop {
             let begun = Instant::now();
             let attempt = timeout(RENEW_DEADLINE, self.try_acquire(&mut sighting)).await;
-            if matches!(attempt, Ok(Ok(_)))
-                && let Some(on_sight) = on_sight.take()
-            {
-                on_sight();
-            }
             match attempt {
                 Ok(Ok(Some(lease))) => {
                     info!(lease = self.name, identity = self.identity, "Leading");
                     METRICS.leading.set(1);
                     return Leadership { elector: self, lease, renewed: begun };
                 }
-                Ok(Ok(None)) => {}
+                Ok(Ok(None)) => {
+                    if let Some(on_standby) = on_standby.take() {
+                        on_standby();
+                    }
+                }
                 Ok(Err(error)) => {
                     warn!(lease = self.name, error = chain(&error), "Cannot claim the Lease");
                 }

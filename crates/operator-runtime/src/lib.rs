@@ -19,6 +19,7 @@ mod report;
 pub mod retry;
 mod run;
 mod runtime;
+mod scope;
 mod tasks;
 
 pub use args::Args;
@@ -26,7 +27,8 @@ pub use error::{Class, Classify};
 pub use per_object::{ObjectKey, PerObject};
 pub use ready::Gate;
 pub use run::run;
-pub use runtime::{Runtime, Scope};
+pub use runtime::Runtime;
+pub use scope::{Scope, Watched};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -111,7 +111,7 @@ impl Metrics {
             metrics.conflict_outcomes.clone(),
         );
         registry.register("events", "Kubernetes Events by what became of them", metrics.events.clone());
-        registry.register("leading", "1 while this process holds its Lease", metrics.leading.clone());
+        registry.register("leading", "Whether this process holds its Lease", metrics.leading.clone());
         Self { registry: Mutex::new(registry), ..metrics }
     }
 

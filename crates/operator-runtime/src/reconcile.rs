@@ -7,13 +7,11 @@ use crate::events::{EventType, Events, Notice};
 use crate::metrics::{ErrorLabels, KindLabel, METRICS};
 use crate::per_object::ObjectKey;
 use crate::report::report;
-use crate::runtime::Scope;
+use crate::scope::{Scope, Watched};
 use futures::{FutureExt, StreamExt};
 use kube::Resource;
 use kube::runtime::controller::{Action, Config};
 use kube::runtime::{Controller, controller};
-use serde::de::DeserializeOwned;
-use std::fmt::Debug;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,14 +55,14 @@ impl<E: Classify> Classify for Failure<E> {
 }
 
 impl Scope {
-    /// Runs a controller until shutdown.
+    /// Runs a controller until shutdown. Nothing is reconciled before every cache of this scope is filled.
     pub async fn run_controller<K, C, E, F, R>(
         &self,
         controller: Controller<K>,
         reconcile: F,
         context: Arc<C>,
     ) where
-        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+        K: Watched,
         C: Send + Sync + 'static,
         E: Classify + Send + 'static,
         F: Fn(Arc<K>, Arc<C>) -> R,
@@ -77,8 +75,13 @@ impl Scope {
             .graceful_shutdown_on(self.shutdown())
             .run(
                 |object, context| {
-                    let (aftermath, reconciled) = (aftermath.clone(), reconcile(object.clone(), context));
+                    let (scope, aftermath) = (self.clone(), aftermath.clone());
+                    let reconciled = reconcile(object.clone(), context);
                     async move {
+                        tokio::select! {
+                            () = scope.caches_filled() => {}
+                            () = scope.shutdown() => return Ok(Action::await_change()),
+                        }
                         let result = attempt::<K, _, _>(reconciled).await;
                         if result.is_ok() {
                             aftermath.succeeded(object.as_ref());

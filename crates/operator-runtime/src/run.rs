@@ -3,6 +3,7 @@
 use crate::admin;
 use crate::args::{Args, LogFormat};
 use crate::lease::{Elector, Leadership};
+use crate::ready::Gate;
 use crate::runtime::Runtime;
 use crate::tasks::Tasks;
 use anyhow::{Context, bail};
@@ -15,7 +16,8 @@ use tracing_subscriber::EnvFilter;
 /// which a pod is killed.
 const DRAIN: Duration = Duration::from_secs(20);
 
-/// Runs a binary: `start` is called when the process may work, and has to end soon after [`Runtime::shutdown`].
+/// Runs a binary: `start` is called when the process may work, and has to end soon after [`Runtime::shutdown`]. Before
+/// it first waits for something it makes its caches and gates; the process is ready when these are done.
 ///
 /// `name` is the binary's name: its field manager, its Lease and the source of its Events.
 pub async fn run<F, R>(name: &'static str, args: Args, start: F) -> anyhow::Result<()>
@@ -43,27 +45,28 @@ where
 {
     let runtime = Runtime::new(name, args, tasks.clone()).await?;
     let args = runtime.args();
+    let mut starting = Some(runtime.ready_gate("start"));
     admin::serve(&args.health_addr, &args.metrics_addr, runtime.readiness(), tasks).await?;
     if !args.leader_elect {
-        return work(tasks, start(runtime)).await;
+        return work(tasks, starting, start(runtime)).await;
     }
     let leadership = tokio::select! {
-        leadership = lead(&runtime) => leadership,
+        leadership = lead(&runtime, &mut starting) => leadership,
         () = tasks.shutdown() => return Ok(()),
     };
-    work_while_leading(tasks, leadership, start(runtime)).await
+    work_while_leading(tasks, leadership, starting, start(runtime)).await
 }
 
-/// Waits for leadership. A standby is ready as soon as it knows the Lease's state: it can take over at any moment, and a
+/// Waits for leadership. A standby is ready as soon as it saw that another leads: it can take over at any moment, and a
 /// rollout that waits for new pods to be ready before it stops the old leader must not wait for ever.
-async fn lead(runtime: &Runtime) -> Leadership {
+async fn lead(runtime: &Runtime, starting: &mut Option<Gate>) -> Leadership {
     let args = runtime.args();
     let or = |given: &str, otherwise: &str| if given.is_empty() { otherwise } else { given }.to_owned();
     let namespace = or(&args.leader_elect_namespace, runtime.namespace());
     let lease = or(&args.leader_elect_lease, runtime.name());
     let identity = format!("{}_{:08x}", runtime.instance(), rand::random::<u32>());
-    let gate = runtime.ready_gate(format!("Lease {namespace}/{lease}"));
-    Elector::new(runtime.effects_client(), &namespace, &lease, &identity).acquire(|| gate.open()).await
+    let elector = Elector::new(runtime.effects_client(), &namespace, &lease, &identity);
+    elector.acquire(|| open(starting.take())).await
 }
 
 /// Leadership is kept while work drains, and given back when nothing of it is left. When it is lost, work is dropped
@@ -71,10 +74,11 @@ async fn lead(runtime: &Runtime) -> Leadership {
 async fn work_while_leading(
     tasks: &Tasks,
     mut leadership: Leadership,
+    starting: Option<Gate>,
     started: impl Future<Output = anyhow::Result<()>>,
 ) -> anyhow::Result<()> {
     let result = tokio::select! {
-        result = work(tasks, started) => result,
+        result = work(tasks, starting, started) => result,
         lost = leadership.lost() => return Err(lost).context("stopped leading"),
     };
     leadership.release().await;
@@ -82,17 +86,30 @@ async fn work_while_leading(
 }
 
 /// Runs the binary's own code, and drops it when it does not end in time after shutdown.
-async fn work(tasks: &Tasks, started: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+async fn work(
+    tasks: &Tasks,
+    starting: Option<Gate>,
+    started: impl Future<Output = anyhow::Result<()>>,
+) -> anyhow::Result<()> {
     let overdue = async {
+        // The code was polled once and has added what it waits for.
+        open(starting);
         tasks.shutdown().await;
         tokio::time::sleep(DRAIN).await;
     };
     tokio::select! {
+        biased;
         result = started => result,
         () = overdue => {
             warn!("Work did not end in time, leaving it behind");
             Ok(())
         }
+    }
+}
+
+fn open(gate: Option<Gate>) {
+    if let Some(gate) = gate {
+        gate.open();
     }
 }
 

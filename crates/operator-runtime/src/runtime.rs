@@ -1,20 +1,14 @@
-//! What a binary's code gets to work with: clients, namespaces, caches, Events, shutdown.
+//! What a binary's code gets to work with: clients, writes, Events, readiness, shutdown.
 
 use crate::apply::Applier;
 use crate::args::Args;
 use crate::client::{self, client, effects_client};
 use crate::events::Events;
 use crate::ready::{Gate, Readiness};
+use crate::scope::Scope;
 use crate::tasks::Tasks;
 use futures::future::try_join_all;
-use futures::{Stream, StreamExt};
-use k8s_openapi::NamespaceResourceScope;
-use kube::runtime::reflector::{self, Lookup, Store};
-use kube::runtime::{Controller, WatchStreamExt, watcher};
-use kube::{Api, Client, Resource};
-use serde::de::DeserializeOwned;
-use std::fmt::Debug;
-use std::ops::Deref;
+use kube::Client;
 use std::sync::Arc;
 
 /// The running process. Cheap to clone.
@@ -118,19 +112,6 @@ impl Runtime {
         self.inner.tasks.spawn(name, future);
     }
 
-    /// The process is not ready before this cache is filled. Something has to poll the stream that fills it.
-    pub fn ready_when_synced<K>(&self, store: Store<K>)
-    where
-        K: Lookup<DynamicType = ()> + Clone + Send + Sync + 'static,
-    {
-        let gate = self.ready_gate(format!("cache of {}", K::kind(&())));
-        self.spawn("cache", async move {
-            if store.wait_until_ready().await.is_ok() {
-                gate.open();
-            }
-        });
-    }
-
     /// Does `work` for all namespaces at once, or side by side for each one of `--namespaces`.
     ///
     /// kube watches one namespace or all. Several are several watches, and each namespace has its own caches and
@@ -142,80 +123,12 @@ impl Runtime {
         R: Future<Output = anyhow::Result<()>>,
     {
         let scopes = self.inner.args.namespaces.scopes();
-        let works = scopes.into_iter().map(|namespace| work(Scope { runtime: self.clone(), namespace }));
+        let works = scopes.into_iter().map(|namespace| work(Scope::new(self.clone(), namespace)));
         try_join_all(works).await.map(drop)
     }
 
     pub(crate) fn readiness(&self) -> &Readiness {
         &self.inner.readiness
-    }
-}
-
-/// The runtime, narrowed to one namespace or to all.
-#[derive(Clone)]
-pub struct Scope {
-    runtime: Runtime,
-    namespace: Option<String>,
-}
-
-impl Deref for Scope {
-    type Target = Runtime;
-
-    fn deref(&self) -> &Runtime {
-        &self.runtime
-    }
-}
-
-impl Scope {
-    /// The objects of one kind in this scope, for watches and lists. To write, take the object's own namespace.
-    pub fn api<K>(&self) -> Api<K>
-    where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
-    {
-        match &self.namespace {
-            Some(namespace) => Api::namespaced(self.client(), namespace),
-            None => Api::all(self.client()),
-        }
-    }
-
-    /// A controller of one kind. Unlike [`Controller::new`] it notices that an object was deleted, so that what is
-    /// remembered of it can be dropped.
-    pub fn controller<K>(&self, config: watcher::Config) -> Controller<K>
-    where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-            + Clone
-            + Debug
-            + DeserializeOwned
-            + Send
-            + Sync
-            + 'static,
-    {
-        let (store, changes) = self.cache(config);
-        Controller::for_stream(changes, store)
-    }
-
-    /// A cache of one kind, and the changes to it: what [`Controller::owns_stream`] and
-    /// `watches_stream` take. A change is in the cache before it comes out of the stream. The process is ready once
-    /// the cache is filled.
-    ///
-    /// The cache keeps `managedFields`, because [`Applier::apply`] needs them.
-    pub fn cache<K>(
-        &self,
-        config: watcher::Config,
-    ) -> (Store<K>, impl Stream<Item = Result<K, watcher::Error>> + Send + 'static + use<K>)
-    where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-            + Clone
-            + Debug
-            + DeserializeOwned
-            + Send
-            + Sync
-            + 'static,
-    {
-        let (store, writer) = reflector::store();
-        self.ready_when_synced(store.clone());
-        let changes = watcher(self.api::<K>(), config).default_backoff().reflect(writer).touched_objects();
-        (store, changes.boxed())
     }
 }
 

@@ -91,10 +91,10 @@ async fn the_second_waits_until_the_first_has_not_renewed_for_the_whole_duration
     let first = server.elector("first").acquire(|| ()).await;
     drop(first);
     let begun = Instant::now();
-    let mut seen = false;
-    let second = server.elector("second").acquire(|| seen = true).await;
+    let mut stood_by = false;
+    let second = server.elector("second").acquire(|| stood_by = true).await;
     let waited = begun.elapsed();
-    assert!(seen);
+    assert!(stood_by);
     assert!((Duration::from_secs(15)..Duration::from_secs(20)).contains(&waited), "{waited:?}");
     assert_eq!(server.holder().as_deref(), Some("second"));
     drop(second);

@@ -1,0 +1,90 @@
+//! Binaries under test, as processes: started, asked for their health, stopped.
+
+use anyhow::{Context, Result, bail};
+use kube::config::{AuthInfo, Kubeconfig};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus};
+use std::time::Duration;
+
+/// How long an answer about health may take.
+const ANSWER: Duration = Duration::from_secs(5);
+
+/// A running binary. It is killed when it goes out of scope.
+pub struct Process {
+    child: Child,
+    address: SocketAddr,
+    log: PathBuf,
+}
+
+impl Process {
+    /// Starts a binary with the common flags for its addresses. Its output goes into a file named by `log`.
+    pub fn start(program: &str, args: &[&str], log: &Path) -> Result<Self> {
+        let address = free_address()?;
+        let output = File::create(log).with_context(|| format!("creating {}", log.display()))?;
+        let child = Command::new(program)
+            .args(["--health-addr", &address.to_string(), "--metrics-addr", &address.to_string()])
+            .args(args)
+            .stderr(output)
+            .spawn()
+            .with_context(|| format!("starting {program}"))?;
+        Ok(Self { child, address, log: log.to_owned() })
+    }
+
+    /// Status and body of a path on its health address.
+    pub fn fetch(&self, path: &str) -> Result<(u16, String)> {
+        let mut stream = TcpStream::connect_timeout(&self.address, ANSWER)
+            .with_context(|| format!("no answer; see {}", self.log.display()))?;
+        stream.set_read_timeout(Some(ANSWER))?;
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+        let mut response = String::new();
+        stream.read_to_string(&mut response)?;
+        let (head, body) = response.split_once("\r\n\r\n").context("no HTTP response")?;
+        let status = head.split(' ').nth(1).context("no HTTP status")?.parse()?;
+        Ok((status, body.to_owned()))
+    }
+
+    /// Asks it to stop.
+    pub fn terminate(&self) -> Result<()> {
+        let status = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status()?;
+        if !status.success() {
+            bail!("kill ended with {status}");
+        }
+        Ok(())
+    }
+
+    /// Stops it without asking.
+    pub fn kill(&mut self) -> Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
+    /// How it ended, if it did.
+    pub fn exit_status(&mut self) -> Result<Option<ExitStatus>> {
+        Ok(self.child.try_wait()?)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _already_ended = self.child.kill();
+        let _reaped = self.child.wait();
+    }
+}
+
+fn free_address() -> Result<SocketAddr> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
+}
+
+/// Writes a kubeconfig for the same cluster with another identity.
+pub fn kubeconfig_with_token(token: &str, path: PathBuf) -> Result<PathBuf> {
+    let mut config = Kubeconfig::read()?;
+    for user in &mut config.auth_infos {
+        user.auth_info = Some(AuthInfo { token: Some(token.to_owned().into()), ..AuthInfo::default() });
+    }
+    serde_json::to_writer(File::create(&path)?, &config)?;
+    Ok(path)
+}
