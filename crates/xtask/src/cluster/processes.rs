@@ -65,13 +65,19 @@ pub fn of_cluster(name: &Name) -> Result<Vec<Process>> {
 }
 
 /// Ends all processes of a cluster, also those that start meanwhile, and returns when they are gone.
+///
+/// Those in its PID namespace end before those outside, which wait for them: else they would stay as zombies for as
+/// long as the machine's first process pleases.
 pub fn end(name: &Name) -> Result<()> {
+    let own_namespace = Process(rustix::process::getpid()).pid_namespace();
     loop {
-        let processes = of_cluster(name)?;
-        if processes.is_empty() {
-            return Ok(());
+        let (outside, inside): (Vec<_>, Vec<_>) =
+            of_cluster(name)?.into_iter().partition(|process| process.pid_namespace() == own_namespace);
+        match (&inside[..], &outside[..]) {
+            ([], []) => return Ok(()),
+            ([], outside) => kill(outside)?,
+            (inside, _) => kill(inside)?,
         }
-        kill(&processes)?;
     }
 }
 

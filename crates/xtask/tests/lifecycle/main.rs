@@ -43,8 +43,8 @@ fn a_node_runs_pods_and_leaves_nothing_behind() {
         straggler.try_wait().unwrap().map(drop).ok_or_else(|| "it still runs".into())
     });
     for namespace in namespaces {
-        let users = support::processes_in(&namespace);
-        assert!(users.is_empty(), "{namespace} is still used by {users:?}");
+        let users = namespace.processes();
+        assert!(users.is_empty(), "{namespace:?} is still used by {users:?}");
     }
     wait_for("nothing to be left behind", || {
         let after = Footprint::take(&cluster);

@@ -1,9 +1,8 @@
 //! Handles clusters from outside, through the command line, and looks at the machine for their traces.
 
 use rustix::process::{Pid, Signal, kill_process};
-use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -92,9 +91,9 @@ impl Cluster {
     }
 
     /// The namespaces that the cluster's API server is in.
-    pub fn namespaces(&self) -> BTreeSet<String> {
+    pub fn namespaces(&self) -> [Namespace; 3] {
         let server = self.process("kube-apiserver");
-        ["net", "mnt", "pid"].map(|kind| link(&server.join("ns").join(kind)).unwrap()).into()
+        ["net", "mnt", "pid"].map(|kind| Namespace::open(&server.join("ns").join(kind)))
     }
 
     /// Kills one of the cluster's programs.
@@ -130,17 +129,33 @@ impl Drop for Cluster {
     }
 }
 
-/// The command lines of all processes in a namespace.
-pub fn processes_in(namespace: &str) -> Vec<String> {
-    let is_inside = |process: &PathBuf| {
-        ["net", "mnt", "pid"]
-            .iter()
-            .any(|kind| link(&process.join("ns").join(kind)).as_deref() == Some(namespace))
-    };
-    all_processes()
-        .filter(is_inside)
-        .map(|process| fs::read_to_string(process.join("cmdline")).unwrap_or_default())
-        .collect()
+/// A namespace, kept open so that its number is not given to another one.
+#[derive(Debug)]
+pub struct Namespace {
+    name: String,
+    _file: File,
+}
+
+impl Namespace {
+    fn open(path: &Path) -> Self {
+        Self { _file: File::open(path).unwrap(), name: link(path).unwrap() }
+    }
+
+    /// The command lines of all processes in it.
+    pub fn processes(&self) -> Vec<String> {
+        let is_inside = |process: &PathBuf| {
+            let mut kinds = ["net", "mnt", "pid"].iter();
+            kinds.any(|kind| link(&process.join("ns").join(kind)).as_ref() == Some(&self.name))
+        };
+        let command_line = |process: PathBuf| fs::read_to_string(process.join("cmdline")).unwrap_or_default();
+        all_processes().filter(is_inside).map(command_line).collect()
+    }
+}
+
+impl PartialEq for Namespace {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
 }
 
 fn all_processes() -> impl Iterator<Item = PathBuf> {
