@@ -109,6 +109,32 @@ pub fn cluster_domain(resolv_conf: &str) -> &str {
         .unwrap_or(DEFAULT_CLUSTER_DOMAIN)
 }
 
+/// Longest name of an object (a DNS subdomain).
+const LONGEST_OBJECT_NAME: usize = 253;
+/// Longest key in a ConfigMap or Secret.
+const LONGEST_DATA_KEY: usize = 253;
+
+/// Says what keeps a text from being the name of a Secret, ConfigMap or pod.
+pub fn check_object_name(name: &str) -> Result<(), &'static str> {
+    let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    if name.len() > LONGEST_OBJECT_NAME {
+        return Err("longer than 253 characters");
+    }
+    if name.split('.').any(|part| part.is_empty() || part.starts_with('-') || part.ends_with('-')) {
+        return Err("each part between dots has to begin and end with a letter or digit");
+    }
+    if name.chars().any(|c| !inner(c) && c != '.') {
+        return Err("only lower-case letters, digits, '-' and '.' are allowed");
+    }
+    Ok(())
+}
+
+/// True if a text can be a key in a ConfigMap or Secret.
+pub fn is_data_key(key: &str) -> bool {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    !key.is_empty() && key.len() <= LONGEST_DATA_KEY && key != "." && key != ".." && key.chars().all(allowed)
+}
+
 impl Controller {
     /// Name of the Slurm cluster.
     pub fn cluster_name(&self) -> String {
@@ -248,6 +274,30 @@ mod tests {
     #[case::tabs("search\tsvc.tab.local", "tab.local")]
     fn the_cluster_domain_comes_from_the_search_path(#[case] resolv_conf: &str, #[case] domain: &str) {
         assert_eq!(cluster_domain(resolv_conf), domain);
+    }
+
+    #[rstest]
+    #[case::plain("t-jwt-alice", true)]
+    #[case::dots("a.b-c", true)]
+    #[case::empty("", false)]
+    #[case::capital("Alice", false)]
+    #[case::underscore("a_b", false)]
+    #[case::trailing_dash("t-jwt-", false)]
+    #[case::empty_part("a..b", false)]
+    #[case::longest(&"a".repeat(253), true)]
+    #[case::too_long(&"a".repeat(254), false)]
+    fn names_of_objects(#[case] name: &str, #[case] valid: bool) {
+        assert_eq!(check_object_name(name).is_ok(), valid);
+    }
+
+    #[rstest]
+    #[case::usual("SLURM_JWT", true)]
+    #[case::dotfile(".key", true)]
+    #[case::directory("..", false)]
+    #[case::slash("a/b", false)]
+    #[case::empty("", false)]
+    fn keys_of_data(#[case] key: &str, #[case] valid: bool) {
+        assert_eq!(is_data_key(key), valid);
     }
 
     #[test]
