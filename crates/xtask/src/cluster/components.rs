@@ -176,3 +176,50 @@ fn text(path: &Path) -> String {
 fn flags<const N: usize>(flags: [(&str, String); N]) -> Vec<String> {
     flags.map(|(name, value)| format!("--{name}={value}")).into()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{apiserver, controller, controller_manager, etcd, kubelet, kwok};
+    use crate::cluster::layout::Layout;
+    use crate::cluster::up;
+    use std::path::Path;
+
+    #[test]
+    fn every_file_that_a_command_line_or_configuration_names_is_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = Layout { name: "test".parse().unwrap(), dir: dir.path().join("test") };
+        std::fs::create_dir(&layout.dir).unwrap();
+        up::write_files(&layout).unwrap();
+        let command_lines = [
+            apiserver(&layout),
+            controller_manager(&layout),
+            controller(&layout, "kube-scheduler"),
+            kubelet(&layout),
+            kwok(&layout, Path::new("/kwok")),
+        ];
+        let root = layout.dir.display().to_string();
+        let mut texts = command_lines.concat();
+        let written = ["config", "kubeconfig"].map(|part| std::fs::read_dir(layout.dir.join(part)).unwrap());
+        let files =
+            written.into_iter().flatten().map(|entry| entry.unwrap().path()).filter(|path| path.is_file());
+        texts.extend(files.map(|path| std::fs::read_to_string(path).unwrap()));
+        let is_end = |c: char| c == '"' || c.is_whitespace();
+        let named: Vec<String> = texts
+            .iter()
+            .flat_map(|text| {
+                text.match_indices(&root).map(|(at, _)| text[at..].split(is_end).next().unwrap())
+            })
+            .filter(|path| !path.ends_with("audit.log"))
+            .map(ToOwned::to_owned)
+            .collect();
+        assert!(named.len() > 20, "{named:?}");
+        let missing: Vec<_> = named.iter().filter(|path| !Path::new(path).exists()).collect();
+        assert!(missing.is_empty(), "{missing:?}");
+    }
+
+    #[test]
+    fn the_store_is_reachable_from_inside_only() {
+        let urls: Vec<_> = etcd().into_iter().filter(|flag| flag.contains("urls")).collect();
+        assert!(urls.iter().all(|flag| flag.ends_with("=http://127.0.0.1:2379")), "{urls:?}");
+    }
+}

@@ -209,3 +209,35 @@ impl Program {
         self.module == "k8s.io/kubernetes"
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Program;
+
+    #[test]
+    fn the_key_changes_with_what_changes_the_result() {
+        let program = Program::KWOK;
+        let changed = [
+            Program { version: "v0.9.0", ..program },
+            Program { package: "cmd/kwokctl", ..program },
+            Program { data: &[], ..program },
+        ];
+        for other in changed {
+            assert_ne!(other.key(), program.key(), "{other:?}");
+        }
+        assert!(program.key().starts_with("v0.8.0-"));
+    }
+
+    #[test]
+    fn kubernetes_knows_its_version_and_where_its_libraries_are() {
+        assert_eq!(
+            Program::KUBECTL.linker_flags(),
+            "-s -w -X k8s.io/component-base/version.gitVersion=v1.36.2 -X k8s.io/component-base/version.gitMajor=1 \
+             -X k8s.io/component-base/version.gitMinor=36"
+        );
+        assert!(Program::KUBECTL.go_mod().contains("replace k8s.io/api => k8s.io/api v0.36.2\n"));
+        assert!(!Program::ETCD.go_mod().contains("replace"));
+        assert_eq!(Program::ETCD.package(), "go.etcd.io/etcd/server/v3");
+        assert_eq!(Program::HELM.package(), "helm.sh/helm/v4/cmd/helm");
+    }
+}

@@ -134,3 +134,60 @@ fn params(common_name: &str, names: Vec<String>) -> Result<CertificateParams> {
     params.distinguished_name.push(DnType::CommonName, common_name);
     Ok(params)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Authority, CLIENTS, Pair, apiserver_names};
+    use x509_parser::pem::Pem;
+    use x509_parser::prelude::X509Certificate;
+
+    fn with_certificate<T>(pair: &Pair, look: impl FnOnce(&X509Certificate) -> T) -> T {
+        let (pem, _) = Pem::read(std::io::Cursor::new(&pair.certificate)).unwrap();
+        look(&pem.parse_x509().unwrap())
+    }
+
+    #[test]
+    fn clients_have_the_identities_that_rbac_knows() {
+        let authority = Authority::new().unwrap();
+        for client in CLIENTS {
+            let pair = authority.client(client).unwrap();
+            with_certificate(&pair, |certificate| {
+                let subject = certificate.subject();
+                let user: Vec<_> = subject.iter_common_name().map(|name| name.as_str().unwrap()).collect();
+                let groups = subject.iter_organization().map(|name| name.as_str().unwrap());
+                assert_eq!(user, [client.user]);
+                assert_eq!(groups.collect::<Vec<_>>(), client.group.into_iter().collect::<Vec<_>>());
+                let usage = certificate.extended_key_usage().unwrap().unwrap().value;
+                assert!(usage.client_auth && !usage.server_auth, "{}", client.file);
+            });
+        }
+    }
+
+    #[test]
+    fn certificates_are_signed_by_the_authority_and_by_no_other() {
+        let (authority, other) = (Authority::new().unwrap(), Authority::new().unwrap());
+        let pair = authority.client(&CLIENTS[0]).unwrap();
+        with_certificate(&pair, |certificate| {
+            let is_signed_by = |authority: &Authority| {
+                with_certificate(&authority.pair, |issuer| {
+                    certificate.verify_signature(Some(issuer.public_key())).is_ok() && issuer.is_ca()
+                })
+            };
+            assert!(is_signed_by(&authority) && !is_signed_by(&other));
+        });
+    }
+
+    #[test]
+    fn the_api_server_answers_to_all_its_names() {
+        let pair = Authority::new().unwrap().server("kube-apiserver", apiserver_names()).unwrap();
+        let names: Vec<String> = with_certificate(&pair, |certificate| {
+            let names = &certificate.subject_alternative_name().unwrap().unwrap().value.general_names;
+            names.iter().map(ToString::to_string).collect()
+        });
+        for name in
+            ["kubernetes.default.svc", "kubernetes.default.svc.cluster.local", "10.96.0.1", "10.250.0.1"]
+        {
+            assert!(names.iter().any(|n| n.contains(&format!("({name})"))), "{name} is not in {names:?}");
+        }
+    }
+}

@@ -65,11 +65,7 @@ fn healthy(layout: &Layout, profile: Profile) -> Result<Option<Cluster<'_>>> {
 
 fn start(layout: &Layout, profile: Profile) -> Result<Cluster<'_>> {
     down::clear(layout)?;
-    for directory in [layout.pki(""), layout.kubeconfig(""), layout.config(""), layout.log("")] {
-        fs::create_dir(&directory).with_context(|| format!("creating {}", directory.display()))?;
-    }
-    pki::write(layout)?;
-    configs::write(layout)?;
+    write_files(layout)?;
     if profile == Profile::Node {
         cgroups::create(&layout.cgroup())?;
     }
@@ -80,4 +76,13 @@ fn start(layout: &Layout, profile: Profile) -> Result<Cluster<'_>> {
     rest.iter().try_for_each(|wave| cluster.start(wave))?;
     fs::write(layout.completed(), profile.to_string()).context("noting that the cluster is complete")?;
     Ok(cluster)
+}
+
+/// Writes what the components read: credentials and configurations.
+pub fn write_files(layout: &Layout) -> Result<()> {
+    for directory in [layout.pki(""), layout.kubeconfig(""), layout.config(""), layout.log("")] {
+        fs::create_dir(&directory).with_context(|| format!("creating {}", directory.display()))?;
+    }
+    pki::write(layout)?;
+    configs::write(layout)
 }
