@@ -1,0 +1,149 @@
+//! The images at work: a whole Slurm cluster of plain pods on a real Kubernetes.
+//!
+//! Needs root. What is not built yet is built on the way, which takes minutes the first time.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a panic is how a test fails")]
+
+#[path = "../lifecycle/support.rs"]
+#[expect(dead_code, reason = "shared with the tests of clusters, which look closer at the machine")]
+mod support;
+
+use support::{Cluster, is_root, run, wait_for};
+
+const OBJECTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/images/slurm.yaml");
+
+#[test]
+fn the_images_make_a_slurm_cluster() {
+    if !is_root() {
+        return;
+    }
+    let cluster = Cluster::new("test-images");
+    cluster.up("node");
+    cluster.kubectl(&["create", "--filename", OBJECTS]);
+    cluster.kubectl(&["wait", "--for=condition=Ready", "pod", "--all", "--timeout=90s"]);
+    let slurm = Slurm(&cluster);
+
+    slurm.a_worker_has_what_its_pod_was_given();
+    assert_eq!(slurm.exec("login", "srun hostname"), "worker");
+    assert_eq!(
+        slurm.exec("controller", "sacctmgr --noheader --parsable2 show cluster format=cluster"),
+        "test"
+    );
+    slurm.the_rest_api_takes_a_token();
+    slurm.people_log_in_by_ssh();
+    slurm.the_log_goes_to_the_pipe();
+    slurm.a_new_configuration_is_taken_over();
+    slurm.a_bad_configuration_is_refused();
+    slurm.containers_end_when_told_to();
+}
+
+/// The Slurm cluster in the pods.
+struct Slurm<'a>(&'a Cluster);
+
+impl Slurm<'_> {
+    /// What a shell command printed in the main container of a pod, which must succeed.
+    fn exec(&self, pod: &str, script: &str) -> String {
+        self.try_exec(pod, script).unwrap_or_else(|said| panic!("{script}: {said}"))
+    }
+
+    fn try_exec(&self, pod: &str, script: &str) -> Result<String, String> {
+        run(&mut self.0.exec(&["kubectl", "exec", "--quiet", pod, "--", "sh", "-c", script]))
+    }
+
+    /// Quotes and the variable in the arguments are interpreted, limits become what is left to Slurm.
+    fn a_worker_has_what_its_pod_was_given(&self) {
+        wait_for("the worker to register", || {
+            let node = self.exec("controller", "scontrol show node worker");
+            let expected = [
+                "State=IDLE+DYNAMIC_NORM ",
+                "ActiveFeatures=cpu\n",
+                "Topology=default:rack",
+                "Weight=7 ",
+                "CPUEfctv=1 ",
+            ];
+            let missing: Vec<_> =
+                expected.iter().filter(|text| !format!("{node}\n").contains(*text)).collect();
+            if missing.is_empty() { Ok(()) } else { Err(format!("no {missing:?} in {node}")) }
+        });
+    }
+
+    fn the_rest_api_takes_a_token(&self) {
+        let token = self.exec("controller", "scontrol token username=slurm lifespan=60");
+        let token = token.strip_prefix("SLURM_JWT=").unwrap();
+        for (path, expected) in [
+            ("slurm/v0.0.45/nodes/", r#""name": "worker""#),
+            ("slurmdb/v0.0.45/clusters/", r#""name": "test""#),
+        ] {
+            let url = format!("http://restapi.slurm:6820/{path}");
+            let said = self.exec("login", &format!("curl -sS --fail -H 'X-SLURM-USER-TOKEN: {token}' {url}"));
+            assert!(said.contains(expected), "{said}");
+        }
+        let refused =
+            self.try_exec("login", "curl -sS --fail http://restapi.slurm:6820/slurm/v0.0.45/nodes/");
+        assert!(refused.is_err(), "no token was needed: {refused:?}");
+    }
+
+    fn people_log_in_by_ssh(&self) {
+        let ssh = "ssh -i /tmp/key -o StrictHostKeyChecking=no";
+        self.exec("login", "ssh-keygen -q -t ed25519 -N '' -f /tmp/key && install -D /tmp/key.pub /root/.ssh/authorized_keys");
+        assert_eq!(
+            self.exec("login", &format!("{ssh} -q root@login sinfo --noheader --format=%N")),
+            "worker"
+        );
+        assert_eq!(self.exec("login", "getent --service=sss passwd slurm | cut -d: -f3,4"), "401:401");
+
+        let key = self.exec("login", "cat /tmp/key.pub");
+        let user = "useradd --create-home somebody && cd /home/somebody && mkdir .ssh";
+        self.exec("worker", &format!("{user} && echo '{key}' >.ssh/authorized_keys"));
+        let refused = self.try_exec("login", &format!("{ssh} somebody@worker.slurm true")).unwrap_err();
+        assert!(refused.contains("you have no active jobs on this node"), "{refused}");
+    }
+
+    fn the_log_goes_to_the_pipe(&self) {
+        let log = self.0.kubectl(&["logs", "controller", "--container=logfile"]);
+        assert!(log.contains("Running as primary controller"), "{log}");
+    }
+
+    /// The daemons hand over to a successor; their containers stay.
+    fn a_new_configuration_is_taken_over(&self) {
+        let daemons = [("controller", "slurmctld"), ("worker", "slurmd")];
+        let pid = |(pod, daemon)| self.exec(pod, &format!("pgrep --oldest ^{daemon}"));
+        let before = daemons.map(pid);
+        self.exec("controller", "echo MinJobAge=77 >>/etc/slurm/slurm.conf && scontrol reconfigure");
+        for (daemon, before) in daemons.into_iter().zip(before) {
+            wait_for(
+                "a successor to run",
+                || if pid(daemon) == before { Err(before.clone()) } else { Ok(()) },
+            );
+        }
+        for pod in ["worker", "login"] {
+            wait_for("the new configuration to be fetched", || {
+                self.try_exec(pod, "grep -x MinJobAge=77 /run/slurm/conf/slurm.conf").map(drop)
+            });
+        }
+        assert_eq!(self.exec("login", "srun hostname"), "worker");
+        self.nothing_was_restarted();
+    }
+
+    fn a_bad_configuration_is_refused(&self) {
+        self.exec(
+            "controller",
+            "cp /etc/slurm/slurm.conf /tmp/ && echo PartitionName=bad Nodes=absent >>/etc/slurm/slurm.conf",
+        );
+        let refused = self.try_exec("controller", "scontrol reconfigure");
+        assert!(refused.is_err(), "{refused:?}");
+        assert!(self.exec("controller", "scontrol ping").contains("is UP"));
+        self.exec("controller", "cp /tmp/slurm.conf /etc/slurm/ && scontrol reconfigure");
+        self.nothing_was_restarted();
+    }
+
+    fn nothing_was_restarted(&self) {
+        let counts = "--output=jsonpath={.items[*].status.containerStatuses[*].restartCount}";
+        assert_eq!(self.0.kubectl(&["get", "pods", counts]), "0 0 0 0 0 0");
+    }
+
+    /// Kubernetes would wait for 30 s before it kills.
+    fn containers_end_when_told_to(&self) {
+        self.0.kubectl(&["delete", "pod", "--all", "--timeout=20s"]);
+    }
+}
