@@ -63,19 +63,43 @@ impl Applier {
 
     /// Makes the object what `desired` says, and says nothing about fields that `desired` leaves out.
     ///
-    /// `live` is the object as a cache has it; `None` makes this read it.
+    /// `live` is the object as a cache has it; `None` makes this read it. A cache that was behind costs a read.
     pub async fn apply<K: Object>(&self, desired: &K, live: Option<&K>) -> Result<Applied<K>, Error> {
+        // Boxed: objects are large, and the futures of all callers would be too.
+        Box::pin(self.apply_despite_lag(desired, live)).await
+    }
+
+    async fn apply_despite_lag<K: Object>(&self, desired: &K, live: Option<&K>) -> Result<Applied<K>, Error> {
+        let outcome = self.try_apply(desired, live).await;
+        match (&outcome, live) {
+            (Err(Error::Api { source: kube::Error::Api(status), .. }), Some(cached))
+                if status.is_conflict() || status.is_invalid() =>
+            {
+                let api = self.api(desired);
+                let latest = api.get_opt(&desired.name_any()).await.map_err(failed("read", desired))?;
+                let is_same = latest.as_ref().is_some_and(|latest| latest.uid() == cached.uid());
+                // An object made anew is refused as invalid, and so is a wish that no read makes better.
+                if is_same && status.is_invalid() {
+                    outcome
+                } else {
+                    self.try_apply(desired, latest.as_ref()).await
+                }
+            }
+            _ => outcome,
+        }
+    }
+
+    async fn try_apply<K: Object>(&self, desired: &K, live: Option<&K>) -> Result<Applied<K>, Error> {
         let api = self.api(desired);
         let name = desired.name_any();
-        let failed = |verb| move |source| Error::Api { verb, object: describe(desired), source };
         let read = match live {
             Some(_) => None,
-            None => api.get_opt(&name).await.map_err(failed("read"))?,
+            None => api.get_opt(&name).await.map_err(failed("read", desired))?,
         };
         let mut body = to_json(desired)?;
         let Some(live) = live.or(read.as_ref()) else {
             // Should somebody else make the object at this moment, the server refuses a second controller.
-            let object: K = self.patch(&api, &name, &body).await.map_err(failed("create"))?;
+            let object: K = self.patch(&api, &name, &body).await.map_err(failed("create", desired))?;
             self.remember(Part::Main, &body, None, &to_json(&object)?);
             return Ok(written("created", Applied::Created(object), desired));
         };
@@ -87,12 +111,10 @@ impl Applier {
             Decision::Apply if !self.is_settled(&body, live, &live_json, Part::Main) => {}
             Decision::Apply | Decision::Keep => return Ok(written("unchanged", Applied::Unchanged, desired)),
         }
-        if let Some(entries) = decide::take_over(&body, &live_json, &self.manager) {
-            self.take_over(&api, live, &entries).await.map_err(failed("take over"))?;
-        }
+        self.take_over(&api, &body, live).await.map_err(failed("take over", desired))?;
         // An object made anew under this name in the meantime is none that was decided on.
         body["metadata"]["uid"] = live.uid().into();
-        let object: K = self.patch(&api, &name, &body).await.map_err(failed("apply"))?;
+        let object: K = self.patch(&api, &name, &body).await.map_err(failed("apply", desired))?;
         self.remember(Part::Main, &body, live.resource_version(), &to_json(&object)?);
         Ok(written("applied", Applied::Changed(object), desired))
     }
@@ -127,8 +149,10 @@ impl Applier {
                 self.try_status(api, &latest, body.clone()).await
             }
         });
-        let failed = |source| Error::Api { verb: "write the status of", object: describe(object), source };
-        Ok(write.await.map_err(failed)?.unwrap_or(StatusWrite::Outdated))
+        Ok(Box::pin(write)
+            .await
+            .map_err(failed("write the status of", object))?
+            .unwrap_or(StatusWrite::Outdated))
     }
 
     async fn try_status<K: Object>(
@@ -154,14 +178,13 @@ impl Applier {
     /// Makes an object that is never changed afterwards. One that exists under the same controller is as good.
     pub async fn create<K: Object>(&self, desired: &K) -> Result<Created<K>, Error> {
         let api = self.api(desired);
-        let failed = |source| Error::Api { verb: "create", object: describe(desired), source };
         let params = PostParams { field_manager: Some(self.manager.to_string()), ..PostParams::default() };
         match api.create(&params, desired).await {
             Ok(object) => return Ok(written("created", Created::New(object), desired)),
             Err(kube::Error::Api(status)) if status.is_already_exists() => {}
-            Err(error) => return Err(failed(error)),
+            Err(error) => return Err(failed("create", desired)(error)),
         }
-        let existing = api.get(&desired.name_any()).await.map_err(failed)?;
+        let existing = api.get(&desired.name_any()).await.map_err(failed("read", desired))?;
         match decide::decide(&to_json(desired)?, &to_json(&existing)?, &self.manager) {
             Decision::Foreign(owner) => Err(foreign(desired, Some(owner))),
             Decision::Terminating => Ok(Created::Terminating),
@@ -188,7 +211,7 @@ impl Applier {
             Ok(_) => Ok(written("deleted", Deleted::Requested, live)),
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(Deleted::Gone),
             Err(kube::Error::Api(status)) if status.is_conflict() => Ok(Deleted::Changed),
-            Err(source) => Err(Error::Api { verb: "delete", object: describe(live), source }),
+            Err(error) => Err(failed("delete", live)(error)),
         }
     }
     fn api<K: Object>(&self, object: &K) -> Api<K> {
@@ -200,19 +223,25 @@ impl Applier {
         api.patch(name, &PatchParams::apply(&self.manager).force(), &Patch::Apply(body)).await
     }
 
-    /// Hands our predecessor's fields to our manager, unless the object changed since it was read.
-    async fn take_over<K: Object>(
-        &self,
-        api: &Api<K>,
-        live: &K,
-        entries: &[Value],
-    ) -> Result<(), kube::Error> {
-        info!(kind = %K::kind(&()), name = live.name_any(), "Taking over the fields of another operator");
-        let body = json!({
-            "metadata": { "resourceVersion": live.resource_version(), "managedFields": entries },
-        });
-        api.patch(&live.name_any(), &PatchParams::default(), &Patch::Merge(&body)).await?;
-        written("taken_over", Ok(()), live)
+    /// Hands our predecessor's fields to our manager, if there are any.
+    async fn take_over<K: Object>(&self, api: &Api<K>, desired: &Value, live: &K) -> Result<(), kube::Error> {
+        let (name, is_first) = (&live.name_any(), &AtomicBool::new(true));
+        retry_on_conflict(DEFAULT_RETRY, || async move {
+            let is_first = is_first.swap(false, Ordering::Relaxed);
+            let latest = if is_first { live.clone() } else { api.get(name).await? };
+            let latest_json = serde_json::to_value(&latest).map_err(kube::Error::SerdeError)?;
+            let Some(entries) = decide::take_over(desired, &latest_json, &self.manager) else {
+                return Ok(());
+            };
+            info!(kind = %K::kind(&()), name, "Taking over the fields of another operator");
+            let body = json!({
+                "metadata": { "resourceVersion": latest.resource_version(), "managedFields": entries },
+            });
+            api.patch(name, &PatchParams::default(), &Patch::Merge(&body)).await?;
+            written("taken_over", Ok(()), live)
+        })
+        .await
+        .map(|_| ())
     }
 
     fn is_settled<K: Object>(&self, desired: &Value, live: &K, live_json: &Value, part: Part) -> bool {
@@ -245,6 +274,10 @@ fn to_json<K: Object>(object: &K) -> Result<Value, Error> {
 
 fn describe<K: Object>(object: &K) -> String {
     format!("{} {}/{}", K::kind(&()), object.namespace().unwrap_or_default(), object.name_any())
+}
+
+fn failed<K: Object>(verb: &'static str, object: &K) -> impl FnOnce(kube::Error) -> Error {
+    move |source| Error::Api { verb, object: describe(object), source }
 }
 
 fn foreign<K: Object>(object: &K, owner: Option<Box<OwnerReference>>) -> Error {

@@ -49,11 +49,11 @@ impl Classify for kube::Error {
 
 /// The error and its causes in one line. A cause that its parent already quotes is not repeated: `kube` writes the
 /// source's text into its own.
-pub fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
+pub fn chain(error: &(dyn Error + 'static)) -> String {
+    let mut text = own_text(error);
     let mut source = error.source();
     while let Some(cause) = source {
-        let cause_text = cause.to_string();
+        let cause_text = own_text(cause);
         if !text.contains(&cause_text) {
             // Writing into a String cannot fail.
             let _ = write!(text, ": {cause_text}");
@@ -61,6 +61,14 @@ pub fn chain(error: &dyn Error) -> String {
         source = cause.source();
     }
     text
+}
+
+/// What an error says by itself. `kube` adds the whole answer of the API server in its Rust form; message and reason will do.
+fn own_text(error: &(dyn Error + 'static)) -> String {
+    match error.downcast_ref() {
+        Some(kube::Error::Api(status)) => status.to_string(),
+        _ => error.to_string(),
+    }
 }
 
 #[cfg(test)]
@@ -81,6 +89,18 @@ mod tests {
     fn chain_names_every_cause_once() {
         let error = Outer(Inner(std::io::Error::other("disk on fire")));
         assert_eq!(chain(&error), "outer: inner: disk on fire");
+    }
+
+    #[test]
+    fn chain_shows_the_servers_message_alone() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("cannot apply")]
+        struct Apply(#[source] kube::Error);
+        let status = Status::failure("quota exceeded", "Forbidden").with_code(403);
+        assert_eq!(
+            chain(&Apply(kube::Error::Api(Box::new(status)))),
+            "cannot apply: quota exceeded: Forbidden"
+        );
     }
 
     #[rstest]

@@ -131,7 +131,11 @@ struct Aftermath {
 
 impl Aftermath {
     /// Tells of a failure and says when to try again.
-    fn failed<K: Resource<DynamicType = ()>, E: Classify>(&self, object: &K, failure: &E) -> Action {
+    fn failed<K, E>(&self, object: &K, failure: &E) -> Action
+    where
+        K: Resource<DynamicType = ()>,
+        E: Classify + 'static,
+    {
         let (type_, action) = match failure.class() {
             Class::Invalid => (EventType::Warning, Action::await_change()),
             Class::Waiting(after) => (EventType::Normal, Action::requeue(after)),

@@ -1,7 +1,6 @@
-//! Turns what a controller's stream yields into log lines and metrics. It decides nothing.
+//! Turns what a controller's stream yields into log lines. It decides nothing.
 
 use crate::error::{Classify, chain};
-use crate::metrics::{KindLabel, METRICS};
 use kube::Resource;
 use kube::runtime::controller::{self, Action};
 use kube::runtime::reflector::ObjectRef;
@@ -12,7 +11,7 @@ use tracing::{debug, error, info, warn};
 pub type Outcome<K, E> = Result<(ObjectRef<K>, Action), controller::Error<E, watcher::Error>>;
 
 /// Reports one outcome.
-pub fn report<K: Resource<DynamicType = ()>, E: Classify>(outcome: &Outcome<K, E>) {
+pub fn report<K: Resource<DynamicType = ()>, E: Classify + 'static>(outcome: &Outcome<K, E>) {
     let kind = K::kind(&());
     match outcome {
         Ok((object, action)) => debug!(%object, ?action, "Reconciled"),
@@ -26,10 +25,8 @@ pub fn report<K: Resource<DynamicType = ()>, E: Classify>(outcome: &Outcome<K, E
                 crate::Class::Transient => error!(%object, reason, error, "Reconcile failed"),
             }
         }
-        Err(controller::Error::QueueError(error)) => {
-            METRICS.watch_errors.get_or_create(&KindLabel { kind: kind.into_owned() }).inc();
-            warn!(error = chain(error), "A watch broke and is begun again");
-        }
+        // From a stream that was not made by the runtime, whose own yield no errors.
+        Err(controller::Error::QueueError(error)) => warn!(%kind, error = chain(error), "A trigger failed"),
         Err(controller::Error::RunnerError(error)) => {
             error!(%kind, error = chain(error), "Controller is broken");
         }

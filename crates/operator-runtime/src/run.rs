@@ -99,7 +99,10 @@ async fn work(
     };
     tokio::select! {
         biased;
-        result = started => result,
+        result = started => match result {
+            Ok(()) if !tasks.is_shutting_down() => bail!("the work ended although nobody asked for it"),
+            result => result,
+        },
         () = overdue => {
             warn!("Work did not end in time, leaving it behind");
             Ok(())

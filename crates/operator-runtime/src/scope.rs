@@ -1,9 +1,12 @@
 //! The part of the cluster that one set of controllers watches: one namespace or all, with caches that are filled before
 //! anything is decided from them.
 
+use crate::error::chain;
 use crate::lock;
+use crate::metrics::{KindLabel, METRICS};
 use crate::runtime::Runtime;
-use futures::{Stream, StreamExt, TryStreamExt};
+use futures::StreamExt;
+use futures::stream::BoxStream;
 use k8s_openapi::NamespaceResourceScope;
 use kube::runtime::reflector::{self, Store};
 use kube::runtime::{Controller, WatchStreamExt, watcher};
@@ -13,6 +16,7 @@ use std::fmt::Debug;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 use tokio_util::sync::CancellationToken;
+use tracing::warn;
 
 /// The runtime, narrowed to one namespace or to all.
 #[derive(Clone)]
@@ -72,19 +76,20 @@ impl Scope {
     /// `watches_stream` take.
     ///
     /// The cache keeps `managedFields`, because [`crate::apply::Applier::apply`] needs them.
-    pub fn cache<K>(
-        &self,
-        config: watcher::Config,
-    ) -> (Store<K>, impl Stream<Item = watcher::Result<K>> + Send + 'static + use<K>)
+    pub fn cache<K>(&self, config: watcher::Config) -> (Store<K>, BoxStream<'static, watcher::Result<K>>)
     where
         K: Watched + Resource<Scope = NamespaceResourceScope>,
     {
-        let (store, events) = self.cache_of(self.api(), config);
-        (store, events.touched_objects())
+        let (store, events) = self.cache_of(self.api(), config, |_| ());
+        (store, events.touched_objects().boxed())
     }
 
-    /// A cache of any objects, and what happens to them. What comes out of the stream is in the cache already. The
-    /// stream has to be polled, which a controller does that it is given to.
+    /// A cache of any objects, and what happens to them. `trim` takes out of each object what nobody needs before it is
+    /// kept. What comes out of the stream is in the cache already. The stream has to be polled, which a controller does
+    /// that it is given to.
+    ///
+    /// A watch that breaks is logged, counted and begun again with growing delays; the stream itself yields no errors,
+    /// because kube would make every other trigger of the controller wait for each of them.
     ///
     /// The process is not ready, and [`Scope::run_controller`] reconciles nothing, before the cache is filled.
     /// ([`Store::wait_until_ready`] is no substitute: of several tasks that wait it wakes one.)
@@ -92,20 +97,26 @@ impl Scope {
         &self,
         api: Api<K>,
         config: watcher::Config,
-    ) -> (Store<K>, impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send + 'static + use<K>) {
+        trim: impl Fn(&mut K) + Send + 'static,
+    ) -> (Store<K>, BoxStream<'static, watcher::Result<watcher::Event<K>>>) {
         let (store, writer) = reflector::store();
         let filled = CancellationToken::new();
         lock(&self.filled).push(filled.clone());
         let mut gate = Some(self.ready_gate(format!("cache of {}", K::kind(&()))));
-        let events = watcher(api, config).default_backoff().reflect(writer).inspect_ok(move |event| {
-            if matches!(event, watcher::Event::InitDone)
-                && let Some(gate) = gate.take()
-            {
-                gate.open();
-                filled.cancel();
-            }
-        });
-        (store, events.boxed())
+        let events = watcher(api, config)
+            .default_backoff()
+            .modify(trim)
+            .reflect(writer)
+            .filter_map(|event| futures::future::ready(without_errors(event)))
+            .inspect(move |event| {
+                if matches!(event, watcher::Event::InitDone)
+                    && let Some(gate) = gate.take()
+                {
+                    gate.open();
+                    filled.cancel();
+                }
+            });
+        (store, events.map(Ok).boxed())
     }
 
     /// Resolves when all caches are filled that were made by now.
@@ -114,5 +125,32 @@ impl Scope {
         for filled in caches {
             filled.cancelled().await;
         }
+    }
+}
+
+/// Logs and counts the errors of a watch, and passes on the rest.
+fn without_errors<K: Watched>(event: watcher::Result<watcher::Event<K>>) -> Option<watcher::Event<K>> {
+    event
+        .inspect_err(|error| {
+            let kind = K::kind(&()).into_owned();
+            warn!(kind, error = chain(error), "A watch broke and is begun again");
+            METRICS.watch_errors.get_or_create(&KindLabel { kind }).inc();
+        })
+        .ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_errors;
+    use crate::metrics::{KindLabel, METRICS};
+    use k8s_openapi::api::core::v1::Endpoints;
+    use kube::runtime::watcher;
+
+    #[test]
+    fn errors_of_a_watch_are_counted_under_its_own_kind_and_go_no_further() {
+        assert!(without_errors::<Endpoints>(Ok(watcher::Event::Init)).is_some());
+        assert!(without_errors::<Endpoints>(Err(watcher::Error::NoResourceVersion)).is_none());
+        let kind = KindLabel { kind: "Endpoints".into() };
+        assert_eq!(METRICS.watch_errors.get_or_create(&kind).get(), 1);
     }
 }

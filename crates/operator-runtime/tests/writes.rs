@@ -157,6 +157,35 @@ async fn a_value_that_the_server_writes_in_another_form_is_applied_once() {
     server.assert_silent(applier).await;
 }
 
+#[tokio::test]
+async fn a_refused_wish_is_not_repeated() {
+    let (applier, mut server) = Server::start();
+    let cached: ConfigMap = typed(with(live(), "/data/k", "drifted".into()));
+    let script = async {
+        server.answer(Method::PATCH, APPLY, 422, failure(422, "Invalid")).await;
+        server.answer(Method::GET, MAP, 200, live()).await;
+    };
+    let wanted = typed::<ConfigMap>(desired());
+    let (outcome, ()) = tokio::join!(applier.apply(&wanted, Some(&cached)), script);
+    assert!(matches!(outcome, Err(Error::Api { verb: "apply", .. })), "{outcome:?}");
+    server.assert_silent(applier).await;
+}
+
+#[tokio::test]
+async fn an_object_made_anew_by_somebody_else_is_recognised() {
+    let (applier, mut server) = Server::start();
+    let cached: ConfigMap = typed(with(live(), "/data/k", "drifted".into()));
+    let foreign = with(live(), "/metadata/ownerReferences", owned_by("2"));
+    let script = async {
+        server.answer(Method::PATCH, APPLY, 422, failure(422, "Invalid")).await;
+        server.answer(Method::GET, MAP, 200, with(foreign, "/metadata/uid", "w".into())).await;
+    };
+    let wanted = typed::<ConfigMap>(desired());
+    let (outcome, ()) = tokio::join!(applier.apply(&wanted, Some(&cached)), script);
+    assert!(matches!(outcome, Err(Error::Foreign { .. })), "{outcome:?}");
+    server.assert_silent(applier).await;
+}
+
 #[rstest]
 #[case::terminating("/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z"), "Terminating")]
 #[case::immutable("/immutable", json!(true), "Immutable")]
