@@ -4,7 +4,6 @@ use super::catalog::Image;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -42,7 +41,7 @@ pub fn write_archive<'a>(
     images: impl Iterator<Item = &'a Image>,
 ) -> Result<()> {
     let file = File::create(path).with_context(|| format!("creating {}", path.display()))?;
-    let mut archive = Archive { tar: Builder::new(file), blobs: BTreeSet::new() };
+    let mut archive = Archive(Builder::new(file));
     archive.json("oci-layout", &json!({"imageLayoutVersion": "1.0.0"}))?;
     for layer in layers {
         let blob = File::open(&layer.tar).with_context(|| format!("opening {}", layer.tar.display()))?;
@@ -57,7 +56,7 @@ pub fn write_archive<'a>(
         manifests.push(descriptor);
     }
     archive.json("index.json", &json!({"schemaVersion": 2, "manifests": manifests}))?;
-    archive.tar.into_inner()?;
+    archive.0.into_inner()?;
     Ok(())
 }
 
@@ -97,11 +96,8 @@ fn descriptor(media_type: &str, digest: &str, size: u64) -> Value {
     json!({"mediaType": media_type, "digest": format!("sha256:{digest}"), "size": size})
 }
 
-/// The layout's tar, and the blobs that it already holds.
-struct Archive {
-    tar: Builder<File>,
-    blobs: BTreeSet<String>,
-}
+/// The tar of an image layout.
+struct Archive(Builder<File>);
 
 impl Archive {
     fn json(&mut self, name: &str, value: &Value) -> Result<()> {
@@ -119,16 +115,108 @@ impl Archive {
     }
 
     fn blob(&mut self, digest: &str, size: u64, content: impl Read) -> Result<()> {
-        if self.blobs.insert(digest.to_owned()) {
-            self.entry(&format!("blobs/sha256/{digest}"), size, content)?;
-        }
-        Ok(())
+        self.entry(&format!("blobs/sha256/{digest}"), size, content)
     }
 
     fn entry(&mut self, name: &str, size: u64, content: impl Read) -> Result<()> {
         let mut header = Header::new_gnu();
         header.set_size(size);
         header.set_mode(0o644);
-        self.tar.append_data(&mut header, name, content).with_context(|| format!("writing {name}"))
+        self.0.append_data(&mut header, name, content).with_context(|| format!("writing {name}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::images::catalog::{ALL, PAUSE};
+    use std::collections::BTreeMap;
+    use std::fs;
+
+    /// A directory that is gone when the test ends.
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("xtask-{name}-{}", std::process::id()));
+            fs::create_dir(&path).unwrap();
+            Self(path)
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn entries(archive: &Path) -> BTreeMap<String, Vec<u8>> {
+        let mut tar = tar::Archive::new(File::open(archive).unwrap());
+        let mut found = BTreeMap::new();
+        for entry in tar.entries().unwrap() {
+            let mut entry = entry.unwrap();
+            let mut content = Vec::new();
+            entry.read_to_end(&mut content).unwrap();
+            let name = entry.path().unwrap().display().to_string();
+            assert!(found.insert(name.clone(), content).is_none(), "{name} is there twice");
+        }
+        found
+    }
+
+    /// The JSON blob that a descriptor names, if its digest and size are right.
+    fn follow(entries: &BTreeMap<String, Vec<u8>>, descriptor: &Value) -> Value {
+        let digest = descriptor["digest"].as_str().unwrap().strip_prefix("sha256:").unwrap();
+        let blob = &entries[&format!("blobs/sha256/{digest}")];
+        assert_eq!(format!("{:x}", Sha256::digest(blob)), digest);
+        assert_eq!(descriptor["size"], blob.len());
+        serde_json::from_slice(blob).unwrap_or(Value::Null)
+    }
+
+    #[test]
+    fn every_image_of_an_archive_can_be_followed_from_its_name_to_its_layers() {
+        let scratch = Scratch::new("oci");
+        let layers = ["lower", "upper"].map(|name| {
+            let tar = scratch.0.join(name);
+            fs::write(&tar, name).unwrap();
+            Layer::from_tar(tar).unwrap()
+        });
+        let archive = scratch.0.join("images.tar");
+        write_archive(&archive, &layers, ALL.iter()).unwrap();
+
+        let entries = entries(&archive);
+        let index: Value = serde_json::from_slice(&entries["index.json"]).unwrap();
+        let manifests = index["manifests"].as_array().unwrap();
+        for (manifest, image) in manifests.iter().zip(ALL) {
+            assert_eq!(manifest["annotations"]["io.containerd.image.name"], image.reference());
+        }
+        assert_eq!(manifests.len(), ALL.len());
+        for manifest in manifests {
+            let manifest = follow(&entries, manifest);
+            let config = follow(&entries, &manifest["config"]);
+            let digests: Vec<&Value> = manifest["layers"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .inspect(|layer| drop(follow(&entries, layer)))
+                .map(|layer| &layer["digest"])
+                .collect();
+            assert_eq!(digests.len(), 2);
+            assert_eq!(config["rootfs"]["diff_ids"], json!(digests));
+        }
+    }
+
+    #[test]
+    fn a_config_starts_the_image_in_a_writable_directory() {
+        let config = config(&PAUSE, &[]);
+        assert_eq!(config["os"], "linux");
+        assert_eq!(config["config"]["Entrypoint"], json!(PAUSE.entrypoint));
+        assert_eq!(config["config"]["Cmd"], json!([]));
+        assert_eq!(config["config"]["WorkingDir"], "/tmp");
+    }
+
+    #[test]
+    fn a_missing_layer_is_named() {
+        let error = Layer::from_tar("absent.tar".into()).err().unwrap();
+        assert!(format!("{error:#}").contains("absent.tar"), "{error:#}");
     }
 }

@@ -130,6 +130,7 @@ impl SourceFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::process::Command;
 
     fn sources(path: &str, executable: bool, content: &str) -> Sources {
         let file = || SourceFile { path: path.into(), executable, content: content.into() };
@@ -137,12 +138,17 @@ mod tests {
     }
 
     #[test]
+    fn keys_keep_values_apart() {
+        assert_ne!(Key::default().add("ab").add("c").finish(), Key::default().add("a").add("bc").finish());
+    }
+
+    #[test]
     fn keys_change_with_path_mode_and_content_of_files() {
         let variants = [
-            sources("a", true, "bc"),
-            sources("ab", true, "c"),
-            sources("a", false, "bc"),
-            sources("a", true, "bd"),
+            sources("a", true, "c"),
+            sources("b", true, "c"),
+            sources("a", false, "c"),
+            sources("a", true, "d"),
         ];
         for (index, one) in variants.iter().enumerate() {
             for other in &variants[index + 1..] {
@@ -164,7 +170,32 @@ mod tests {
     #[test]
     fn keys_are_stable_and_differ_between_bases() {
         let read = |base| Sources::read(base).unwrap().archive_key();
-        assert_eq!(read(Base::Tools), read(Base::Tools));
+        assert_eq!(read(Base::Slurm), read(Base::Slurm));
+        assert_ne!(read(Base::Slurm), read(Base::MariaDb));
+    }
+
+    #[test]
+    fn hooks_and_commands_are_valid_programs() {
+        for base in Base::ALL {
+            let Sources { hooks, files, .. } = Sources::read(base).unwrap();
+            for file in hooks.iter().chain(&files) {
+                let name = file.path.display();
+                assert_eq!(file.executable, file.content.starts_with(b"#!"), "mode of {name}");
+                let shell = if file.content.starts_with(b"#!/bin/sh") { "sh" } else { "bash" };
+                let script = std::str::from_utf8(&file.content).unwrap();
+                let check = Command::new(shell).args(["-n", "-c", script]).output().unwrap();
+                assert!(check.status.success(), "{name}: {}", String::from_utf8_lossy(&check.stderr));
+            }
+        }
+    }
+
+    /// An entrypoint follows its daemon by name and would find itself.
+    #[test]
+    fn commands_are_not_named_after_daemons() {
+        for file in Sources::read(Base::Slurm).unwrap().files {
+            let name = file.path.file_name().unwrap().to_str().unwrap();
+            assert!(!["slurm", "sack"].iter().any(|daemon| name.starts_with(daemon)), "{name}");
+        }
     }
 
     /// The layers lie on a merged /usr: a real directory /bin in an upper layer would hide the link to /usr/bin.

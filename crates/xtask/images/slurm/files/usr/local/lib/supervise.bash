@@ -28,16 +28,17 @@ run_daemon() {
     hear_notifications
     "$name" --systemd "$@" &
     first=$!
-    trap 'stopping=yes; kill -TERM $(pids_of "$name") 2>/dev/null' TERM INT
+    trap 'stopping=yes; kill -TERM "$first" $(pids_of "$name") 2>/dev/null || :' TERM INT
     # A signal interrupts wait.
     while kill -0 "$first" 2>/dev/null; do
         status=0
         wait "$first" || status=$?
     done
-    while pids_of "$name" >/dev/null; do
+    if pids_of "$name" >/dev/null; then
+        while pids_of "$name" >/dev/null; do sleep 0.5; done
+        # Nobody but its parent learns how a process ended.
         [[ $stopping ]] && status=0 || status=1
-        sleep 0.5
-    done
+    fi
     echo "$name has ended" >&2
     return "$status"
 }
