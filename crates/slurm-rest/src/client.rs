@@ -142,7 +142,9 @@ impl SlurmClient {
     async fn exchange(&self, call: &Call) -> Result<Response<Bytes>, Error> {
         let deadline = Instant::now() + self.timeout;
         let place = timeout_at(deadline, self.places.acquire()).await;
-        let _place = place.map_err(|_| Error::Busy(self.timeout))?;
+        // A place may become free at the very end, and would let the request out too late.
+        let in_time = place.ok().filter(|_| Instant::now() < deadline);
+        let _place = in_time.ok_or(Error::Busy(self.timeout))?;
         let response = timeout_at(deadline, self.negotiated(call)).await;
         response.map_err(|_| Error::Timeout(self.timeout))?
     }

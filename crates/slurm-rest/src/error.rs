@@ -88,8 +88,8 @@ pub enum Error {
 impl Error {
     /// Whether a write may have been done, or may yet be done, although it failed.
     ///
-    /// False means that nothing will happen after this answer. A refused update of *several* nodes is final too,
-    /// but has been done for those nodes that allowed it: look again.
+    /// False means that nothing happens after this answer. A refused update of *several* nodes is final too, but
+    /// has been done for some of them: look again.
     pub fn maybe_applied(&self) -> bool {
         match self {
             Self::Interrupted(_) | Self::Timeout(_) | Self::Unavailable(_) | Self::Malformed { .. } => true,

@@ -111,8 +111,8 @@ pub enum NodeUpdate {
     Undrain,
     /// Puts a drained, failed or down node back to work. Refused on one that is at work.
     Resume,
-    /// Like [`Self::Resume`], and silent on a node that is at work. Clears anybody's drain. Refused while a job runs
-    /// on a draining node.
+    /// Like [`Self::Resume`], and silent on a node that waits for jobs. Clears anybody's drain. Refused while a job
+    /// runs.
     Idle,
     /// Out of service. **Kills the jobs on it.** An empty reason keeps the one that is there.
     Down {
@@ -218,8 +218,9 @@ impl SlurmClient {
 
     /// Changes the same thing about all these nodes, in one request.
     ///
-    /// Refused as a whole is only what names one node: of several, Slurm changes those that it can, and answers
-    /// with one number and no name for the others. [`Error::NotFound`] comes for one node alone.
+    /// Of several nodes a refusal leaves some changed: Slurm takes them in alphabetical order, passes by those that
+    /// may not change as wanted, stops at the first name that it does not know, and tells one number and no name.
+    /// [`Error::NotFound`] comes for one node alone.
     pub async fn update_nodes(&self, names: &[&str], update: &NodeUpdate) -> Result<(), Error> {
         if names.is_empty() {
             return Ok(());

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{Request, Response};
+use std::sync::Arc;
 
 /// Carries one request to a slurmrestd and its answer back.
 ///
@@ -11,6 +12,12 @@ use http::{Request, Response};
 pub trait Transport: Send + Sync + 'static {
     /// Sends a request and waits for the whole answer, whatever its status.
     fn send(&self, request: Request<Bytes>) -> BoxFuture<'_, Result<Response<Bytes>, TransportError>>;
+}
+
+impl<T: Transport + ?Sized> Transport for Arc<T> {
+    fn send(&self, request: Request<Bytes>) -> BoxFuture<'_, Result<Response<Bytes>, TransportError>> {
+        (**self).send(request)
+    }
 }
 
 /// Why there is no answer.

@@ -28,20 +28,20 @@ impl Negotiation {
 
     /// The server answered a request of this version.
     pub fn worked(&self, version: &str) {
-        if let Some(index) = VERSIONS.iter().position(|known| *known == version) {
-            self.lock().version = index;
+        let index = VERSIONS.iter().position(|known| *known == version).unwrap_or_default();
+        let mut known = self.lock();
+        if known.version != index {
+            *known = Known { version: index, release: None };
         }
     }
 
     /// The server says which release of Slurm it is.
     pub fn met(&self, release: &str) {
         let mut known = self.lock();
-        if known.release.as_deref() != Some(release) {
-            if known.release.is_some() {
-                known.version = 0;
-            }
-            known.release = Some(release.to_owned());
+        if known.release.as_deref().is_some_and(|known| known != release) {
+            known.version = 0;
         }
+        known.release = Some(release.to_owned());
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Known> {

@@ -1,0 +1,289 @@
+//! The handle by which tests use the fake: as a transport, and as the one who moves the world behind it.
+
+use crate::fault::{Fault, Faults};
+use crate::model::{Cluster, Node, Refusal};
+use crate::routes::{Ask, answer, json, ping, respond, text};
+use bytes::Bytes;
+use futures::future::{BoxFuture, pending};
+use http::{Method, Request, Response, StatusCode, header};
+use jiff::Timestamp;
+use serde_json::Value;
+use slurm_jwt::{SigningKey, parse};
+use slurm_rest::{Clock, Limits, SlurmClient, TOKEN_HEADER, TokenSource, Transport, TransportError, errno};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+/// The signing key that a new fake accepts.
+pub const KEY: &[u8] = b"the signing key of a slurmctld in memory";
+
+/// The time at which every fake begins: 2027-01-15, some second.
+const START: i64 = 1_800_000_000;
+
+/// How long slurmrestd waits for a slurmctld that does not answer.
+const MESSAGE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A Slurm cluster in memory. Clones share it.
+#[derive(Clone)]
+pub struct FakeSlurm(Arc<Shared>);
+
+struct Shared {
+    began: Instant,
+    state: Mutex<State>,
+}
+
+struct State {
+    cluster: Cluster,
+    faults: Faults,
+    key: SigningKey,
+    versions: Vec<&'static str>,
+    release: &'static str,
+    requests: Vec<Recorded>,
+}
+
+/// A request that reached the fake.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recorded {
+    /// Its method.
+    pub method: Method,
+    /// Its path, with the API version and the query.
+    pub path: String,
+    /// Its body; `Null` if it had none.
+    pub body: Value,
+}
+
+impl Default for FakeSlurm {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl FakeSlurm {
+    /// A cluster without nodes that accepts tokens signed with [`KEY`]. Its clock goes with tokio's.
+    pub fn new() -> Self {
+        let state = State {
+            cluster: Cluster { nodes_changed: START, reservations_changed: START, ..Cluster::default() },
+            faults: Faults::default(),
+            key: signing_key(KEY),
+            versions: vec!["v0.0.42", "v0.0.43", "v0.0.44", "v0.0.45"],
+            release: "26.05.5",
+            requests: vec![],
+        };
+        Self(Arc::new(Shared { began: Instant::now(), state: Mutex::new(state) }))
+    }
+
+    /// A client of it, with the right key and ordinary limits.
+    pub fn client(&self) -> SlurmClient {
+        let limits = Limits { in_flight: 4, timeout: Duration::from_secs(15) };
+        let tokens = TokenSource::new("slurm", signing_key(KEY), self.clock());
+        SlurmClient::new(self.clone(), tokens, limits)
+    }
+
+    /// Its time.
+    pub fn clock(&self) -> Clock {
+        let shared = self.0.clone();
+        Arc::new(move || Timestamp::from_second(shared.now()).unwrap_or_default())
+    }
+
+    /// A slurmd of this name registers: a new node, or one that comes back. A node that is down stays so until
+    /// somebody resumes it.
+    pub fn start_slurmd(&self, name: &str) {
+        self.change(|cluster, now| {
+            let fresh = || Node::registered(now);
+            let node = cluster.nodes.entry(name.to_owned()).or_insert_with(fresh);
+            (node.slurmd_start, node.silent_since, node.not_responding) = (now, None, false);
+            cluster.nodes_changed = now;
+        });
+    }
+
+    /// The slurmd of this name dies: after 20 s slurmctld notices, after 40 s the node is down.
+    pub fn stop_slurmd(&self, name: &str) {
+        self.change(|cluster, now| {
+            if let Some(node) = cluster.nodes.get_mut(name) {
+                node.silent_since = Some(now);
+            }
+        });
+    }
+
+    /// A job asks for these nodes, and gets them when they are free. `None`: it may run for ever. Returns its number.
+    pub fn submit_job(&self, nodes: &[&str], cpus: u32, minutes: Option<i64>) -> i64 {
+        let nodes = nodes.iter().map(|name| (*name).to_owned()).collect();
+        self.change(|cluster, now| cluster.submit(nodes, cpus, minutes, now))
+    }
+
+    /// A job ends, and is still being cleaned up on its nodes until [`Self::end_job`].
+    pub fn begin_ending_job(&self, id: i64) {
+        self.change(|cluster, now| cluster.end_job(id, "COMPLETED", true, now));
+    }
+
+    /// A job ends and leaves its nodes.
+    pub fn end_job(&self, id: i64) {
+        self.change(|cluster, now| cluster.end_job(id, "COMPLETED", false, now));
+    }
+
+    /// slurmctld loses all it knew.
+    pub fn lose_state(&self) {
+        self.change(|cluster, now| {
+            *cluster = Cluster {
+                nodes_changed: now,
+                jobs_changed: now,
+                reservations_changed: now,
+                ..Cluster::default()
+            };
+        });
+    }
+
+    /// slurmctld accepts tokens of another key only.
+    pub fn change_key(&self, key: &[u8]) {
+        self.lock().key = signing_key(key);
+    }
+
+    /// Another release takes its place, one with these versions of the API.
+    pub fn upgrade(&self, release: &'static str, versions: &[&'static str]) {
+        let mut state = self.lock();
+        (state.release, state.versions) = (release, versions.to_vec());
+    }
+
+    /// Every request fails from now on.
+    pub fn inject(&self, fault: Fault) {
+        self.lock().faults.all(fault);
+    }
+
+    /// Requests of this method with this text in their path fail from now on.
+    pub fn inject_on(&self, method: Method, path: &str, fault: Fault) {
+        self.lock().faults.only(method, path, fault);
+    }
+
+    /// Nothing fails any more.
+    pub fn heal(&self) {
+        self.lock().faults.clear();
+    }
+
+    /// What was asked since the last time this was called.
+    pub fn take_requests(&self) -> Vec<Recorded> {
+        std::mem::take(&mut self.lock().requests)
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut Cluster, i64) -> T) -> T {
+        let now = self.0.now();
+        let mut state = self.lock();
+        state.cluster.advance(now);
+        change(&mut state.cluster, now)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn receive(&self, request: Request<Bytes>) -> Result<Response<Bytes>, TransportError> {
+        let (method, path) = (request.method(), request.uri().path());
+        let is_ping = path.contains("/ping");
+        let fault = self.lock().faults.of(method, path);
+        match fault {
+            None => Ok(self.handle(&request, None)),
+            Some(Fault::Refused) => Err(TransportError::Unreachable("connection refused".into())),
+            Some(Fault::Lost { applied }) => {
+                applied.then(|| self.handle(&request, None));
+                Err(TransportError::Interrupted("connection reset".into()))
+            }
+            Some(Fault::Silent { applied }) => {
+                applied.then(|| self.handle(&request, None));
+                pending().await
+            }
+            Some(Fault::Slow(time)) => {
+                sleep(time).await;
+                Ok(self.handle(&request, None))
+            }
+            Some(Fault::ControllerDown) => {
+                sleep(if is_ping { Duration::ZERO } else { MESSAGE_TIMEOUT }).await;
+                Ok(self.handle(&request, Some(errno::COMMUNICATIONS_FIRST)))
+            }
+            Some(Fault::ControllerHangs) => {
+                sleep(MESSAGE_TIMEOUT).await;
+                Ok(self.handle(&request, Some(errno::SOCKET_TIMEOUT)))
+            }
+            Some(Fault::OnlyNodes(count)) => Ok(self.cut_short(&request, count)),
+            Some(Fault::Answer { status, kind, body }) => Ok(respond(status, kind, body.as_bytes())),
+        }
+    }
+
+    /// What slurmrestd says, and slurmctld behind it unless that fails with an error.
+    fn handle(&self, request: &Request<Bytes>, failing: Option<i32>) -> Response<Bytes> {
+        let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
+        let body = serde_json::from_slice(request.body()).unwrap_or(Value::Null);
+        let now = self.0.now();
+        let mut state = self.lock();
+        let full = if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") };
+        let record = Recorded { method: request.method().clone(), path: full, body: body.clone() };
+        state.requests.push(record);
+        let parts = path.strip_prefix("/slurm/").and_then(|rest| rest.split_once('/'));
+        let Some((version, path)) = parts.filter(|(version, _)| state.versions.contains(version)) else {
+            return text(StatusCode::NOT_FOUND, "Unable to find requested URL endpoint.");
+        };
+        if let Some(refusal) = refused_at_the_door(request, query) {
+            return refusal;
+        }
+        let user = user_of(request, &state.key, now);
+        let user = user.as_deref();
+        let (method, release) = (request.method(), state.release);
+        let ask = Ask { method, version, path, query, body: &body, user, release, now };
+        match failing {
+            Some(_) if path.starts_with("ping") => ping(&ask, false),
+            Some(errno) => json(Err(Refusal::new(errno, "Unable to contact slurm controller")), release),
+            None => {
+                state.cluster.advance(now);
+                answer(&ask, &mut state.cluster)
+            }
+        }
+    }
+
+    fn cut_short(&self, request: &Request<Bytes>, count: usize) -> Response<Bytes> {
+        let mut response = self.handle(request, None);
+        if let Ok(mut body) = serde_json::from_slice::<Value>(response.body())
+            && let Some(nodes) = body.get_mut("nodes").and_then(Value::as_array_mut)
+        {
+            nodes.truncate(count);
+            *response.body_mut() = body.to_string().into();
+        }
+        response
+    }
+}
+
+impl Shared {
+    fn now(&self) -> i64 {
+        START + i64::try_from(self.began.elapsed().as_secs()).unwrap_or_default()
+    }
+}
+
+impl Transport for FakeSlurm {
+    fn send(&self, request: Request<Bytes>) -> BoxFuture<'_, Result<Response<Bytes>, TransportError>> {
+        Box::pin(self.receive(request))
+    }
+}
+
+/// What slurmrestd refuses by itself.
+fn refused_at_the_door(request: &Request<Bytes>, query: &str) -> Option<Response<Bytes>> {
+    let kind = request.headers().get(header::CONTENT_TYPE);
+    if !request.headers().contains_key(TOKEN_HEADER) {
+        return Some(text(StatusCode::UNAUTHORIZED, "Authentication failure"));
+    }
+    if request.body().is_empty() {
+        return None;
+    }
+    if kind.is_none_or(|kind| kind != "application/json") {
+        return Some(text(StatusCode::UNSUPPORTED_MEDIA_TYPE, "Unsupported media type"));
+    }
+    (!query.is_empty()).then(|| text(StatusCode::BAD_REQUEST, "Unexpected query"))
+}
+
+/// The user of a token that slurmctld accepts: it looks at `exp`, which must be there, and not at `nbf`.
+fn user_of(request: &Request<Bytes>, key: &SigningKey, now: i64) -> Option<String> {
+    let token = request.headers().get(TOKEN_HEADER)?.to_str().ok()?;
+    let claims = parse(token, key).ok()?;
+    claims.sun.filter(|_| claims.exp.is_some_and(|expiry| now < expiry))
+}
+
+#[expect(clippy::expect_used, reason = "a test that gives no key is wrong, and says so here")]
+fn signing_key(bytes: &[u8]) -> SigningKey {
+    SigningKey::new(bytes).expect("a key is not empty")
+}

@@ -1,0 +1,263 @@
+//! Requests and their answers, as slurmrestd gives them. One request at a time, at a given moment.
+
+use crate::model::{Cluster, Node, NodeChange, Refusal, ReservationChange};
+use crate::render;
+use bytes::Bytes;
+use http::{Method, Response, StatusCode, header};
+use percent_encoding::percent_decode_str;
+use serde_json::{Map, Value, json};
+use slurm_conf::hostlist::expand;
+use slurm_rest::errno;
+
+/// A request that came through authentication.
+pub struct Ask<'a> {
+    pub method: &'a Method,
+    /// The API version in its path.
+    pub version: &'a str,
+    /// The path after the version.
+    pub path: &'a str,
+    pub query: &'a str,
+    pub body: &'a Value,
+    /// The user of its token; `None` if slurmctld refuses the token.
+    pub user: Option<&'a str>,
+    pub release: &'a str,
+    pub now: i64,
+}
+
+/// An answer in the making.
+type Reply = Result<Value, Refusal>;
+
+/// An answer with a body in plain text.
+pub fn text(status: StatusCode, body: &str) -> Response<Bytes> {
+    respond(status, "text/plain", body.as_bytes())
+}
+
+/// An answer with a given body.
+pub fn respond(status: StatusCode, kind: &'static str, body: &[u8]) -> Response<Bytes> {
+    let mut response = Response::new(Bytes::copy_from_slice(body));
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static(kind));
+    response
+}
+
+/// An envelope around a payload or a refusal.
+pub fn json(reply: Reply, release: &str) -> Response<Bytes> {
+    let (status, payload, errors) = match reply {
+        Ok(payload) => (StatusCode::OK, payload, vec![]),
+        Err(refusal) => (status_of(refusal.errno), json!({}), vec![render::complaint(&refusal)]),
+    };
+    let mut envelope =
+        json!({ "errors": errors, "warnings": [], "meta": { "slurm": { "release": release } } });
+    if let (Value::Object(envelope), Value::Object(payload)) = (&mut envelope, payload) {
+        envelope.extend(payload);
+    }
+    respond(status, "application/json", envelope.to_string().as_bytes())
+}
+
+fn status_of(number: i32) -> StatusCode {
+    match number {
+        0 => StatusCode::OK,
+        -1 | 9202 | 9207 => StatusCode::INTERNAL_SERVER_ERROR,
+        1007 => StatusCode::NETWORK_AUTHENTICATION_REQUIRED,
+        errno::COMMUNICATIONS_FIRST => StatusCode::BAD_GATEWAY,
+        errno::SOCKET_TIMEOUT => StatusCode::GATEWAY_TIMEOUT,
+        2017 => StatusCode::NOT_FOUND,
+        _ => StatusCode::UNPROCESSABLE_ENTITY,
+    }
+}
+
+/// What ping says: it never fails.
+pub fn ping(ask: &Ask<'_>, responding: bool) -> Response<Bytes> {
+    json(
+        Ok(json!({ "pings": [{ "hostname": "ctl", "responding": responding, "primary": true }] })),
+        ask.release,
+    )
+}
+
+/// The answer of a slurmctld that works.
+pub fn answer(ask: &Ask<'_>, cluster: &mut Cluster) -> Response<Bytes> {
+    let mut segments = ask.path.trim_matches('/').splitn(2, '/');
+    let kind = segments.next().unwrap_or_default();
+    let name = percent_decode_str(segments.next().unwrap_or_default()).decode_utf8_lossy();
+    let (get, post, delete) = (Method::GET, Method::POST, Method::DELETE);
+    let known = match (ask.method, kind) {
+        (method, "ping" | "nodes" | "jobs" | "reservations" | "reconfigure") if *method == get => true,
+        (method, "reservation") if *method == post => ask.version != "v0.0.42",
+        (method, "nodes" | "new" | "job") if *method == post => true,
+        (method, "node") => [get, post, delete].contains(method),
+        (method, "reservation" | "job") => *method == delete,
+        _ => false,
+    };
+    if !known {
+        return text(StatusCode::NOT_FOUND, "Unable to find requested URL endpoint.");
+    }
+    if kind == "ping" {
+        return ping(ask, ask.user.is_some());
+    }
+    let Some(user) = ask.user else {
+        return json(Err(Refusal::new(errno::PROTOCOL_AUTHENTICATION, "Failure to query")), ask.release);
+    };
+    if *ask.method == Method::GET && kind != "reconfigure" {
+        return read(ask, kind, &name, cluster);
+    }
+    let reply = match user {
+        "slurm" | "root" => write(ask, kind, &name, user, cluster),
+        _ => Err(Refusal::new(errno::NO_PRIVILEGE, "Failure to update")),
+    };
+    json(reply, ask.release)
+}
+
+fn read(ask: &Ask<'_>, kind: &str, name: &str, cluster: &mut Cluster) -> Response<Bytes> {
+    let since = ask.query.strip_prefix("update_time=").and_then(|seconds| seconds.parse::<i64>().ok());
+    let unchanged = |changed: i64| since.is_some_and(|since| changed < since);
+    let last_update = render::number(ask.now);
+    let payload = match kind {
+        "nodes" if unchanged(cluster.nodes_changed) => return not_modified(),
+        "nodes" => json!({ "nodes": count_nodes(ask, cluster), "last_update": last_update }),
+        "reservations" if unchanged(cluster.reservations_changed) => return not_modified(),
+        "reservations" => {
+            let list: Vec<_> = cluster.reservations.iter().map(render::reservation).collect();
+            json!({ "reservations": list, "last_update": last_update })
+        }
+        // Not a 304: a list that is empty because nothing changed.
+        "jobs" if unchanged(cluster.jobs_changed) => json!({ "jobs": [], "last_update": render::number(0) }),
+        "jobs" => {
+            let list: Vec<_> = cluster.jobs.iter().map(|(id, job)| render::job(*id, job)).collect();
+            json!({ "jobs": list, "last_update": last_update })
+        }
+        _ => match cluster.nodes.get(name) {
+            Some(node) => {
+                let rendered = render_node(ask, name, node, cluster);
+                json!({ "nodes": [rendered], "last_update": last_update })
+            }
+            None => return json(Err(Refusal::new(0, format!("Failure to query node {name}"))), ask.release),
+        },
+    };
+    json(Ok(payload), ask.release)
+}
+
+fn not_modified() -> Response<Bytes> {
+    let mut response = Response::new(Bytes::new());
+    *response.status_mut() = StatusCode::NOT_MODIFIED;
+    response
+}
+
+/// A list makes slurmctld count the processors in use; a single read shows the last count.
+fn count_nodes(ask: &Ask<'_>, cluster: &mut Cluster) -> Vec<Value> {
+    let names: Vec<String> = cluster.nodes.keys().cloned().collect();
+    for name in &names {
+        let used = cluster.used_cpus(name);
+        if let Some(node) = cluster.nodes.get_mut(name) {
+            node.counted_cpus = used;
+        }
+    }
+    cluster.nodes.iter().map(|(name, node)| render_node(ask, name, node, cluster)).collect()
+}
+
+fn render_node(ask: &Ask<'_>, name: &str, node: &Node, cluster: &Cluster) -> Value {
+    render::node(name, node, cluster, node.counted_cpus, ask.now, ask.version != "v0.0.42")
+}
+
+fn write(ask: &Ask<'_>, kind: &str, name: &str, user: &str, cluster: &mut Cluster) -> Reply {
+    let (body, now) = (ask.body, ask.now);
+    match (kind, ask.method == Method::DELETE) {
+        ("nodes", _) => cluster.update_nodes(&strings(&body["name"]), &node_change(ask)?, user, now)?,
+        ("node", false) => cluster.update_nodes(&[name.to_owned()], &node_change(ask)?, user, now)?,
+        ("node", true) => cluster.delete_nodes(name, now)?,
+        ("reservation", false) => {
+            cluster.put_reservation(
+                body["name"].as_str().unwrap_or_default(),
+                reservation_change(body),
+                now,
+            )?;
+        }
+        ("reservation", true) => cluster.delete_reservation(name, now)?,
+        ("job", false) => return Ok(json!({ "job_id": submit(body, cluster, now) })),
+        ("job", true) => {
+            let id = name.parse().unwrap_or_default();
+            if !cluster.end_job(id, "CANCELLED", false, now) {
+                return Err(Refusal::new(2017, format!("Unable to signal JobId={name}")));
+            }
+        }
+        ("new", _) => create_node(body, cluster, now)?,
+        // reconfigure: the fake's configuration never changes.
+        _ => {}
+    }
+    Ok(json!({}))
+}
+
+/// A list of texts, or one text.
+fn strings(value: &Value) -> Vec<String> {
+    let items = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
+    items.iter().filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+fn optional(value: &Value) -> Option<String> {
+    value.as_str().map(str::to_owned)
+}
+
+fn wrapped(value: &Value) -> Option<i64> {
+    value["number"].as_i64().filter(|_| value["infinite"] != json!(true))
+}
+
+fn node_change(ask: &Ask<'_>) -> Result<NodeChange, Refusal> {
+    let body = ask.body;
+    let state = strings(&body["state"]);
+    if state.iter().any(|state| !STATES.contains(&state.as_str())) {
+        return Err(Refusal::new(9207, "Unable to find flag"));
+    }
+    // An empty list changes nothing; an empty text leaves none.
+    let features = |value: &Value| {
+        let named = strings(value).into_iter().filter(|name| !name.is_empty()).collect::<Vec<_>>();
+        (value == "" || !named.is_empty()).then_some(named)
+    };
+    Ok(NodeChange {
+        state,
+        reason: optional(&body["reason"]),
+        comment: optional(&body["comment"]),
+        topology: optional(&body["topology_str"]).filter(|_| ask.version != "v0.0.42"),
+        features: features(&body["features"]),
+        active_features: features(&body["features_act"]),
+    })
+}
+
+/// Words that an update may say; not all of them are allowed.
+const STATES: [&str; 10] =
+    ["ALLOCATED", "DOWN", "DRAIN", "FAIL", "IDLE", "MAINTENANCE", "MIXED", "RESUME", "UNDRAIN", "UNKNOWN"];
+
+fn reservation_change(body: &Value) -> ReservationChange {
+    let list = |value: &Value| value.is_array().then(|| strings(value));
+    let hosts = |names: Vec<String>| names.iter().flat_map(|name| expand(name).unwrap_or_default()).collect();
+    ReservationChange {
+        start: wrapped(&body["start_time"]),
+        minutes: wrapped(&body["duration"]),
+        flags: list(&body["flags"]),
+        users: list(&body["users"]),
+        nodes: list(&body["node_list"]).map(hosts),
+    }
+}
+
+fn submit(body: &Value, cluster: &mut Cluster, now: i64) -> i64 {
+    let job = &body["job"];
+    let cpus = job["tasks"].as_u64().and_then(|tasks| u32::try_from(tasks).ok()).unwrap_or(1);
+    cluster.submit(strings(&job["required_nodes"]), cpus, wrapped(&job["time_limit"]), now)
+}
+
+fn create_node(body: &Value, cluster: &mut Cluster, now: i64) -> Result<(), Refusal> {
+    let items: Map<String, Value> = body["node_conf"]
+        .as_str()
+        .unwrap_or_default()
+        .split_whitespace()
+        .filter_map(|item| item.split_once('='))
+        .map(|(key, value)| (key.to_owned(), json!(value)))
+        .collect();
+    let item = |key: &str| items.get(key).and_then(Value::as_str).unwrap_or_default();
+    if item("State") != "CLOUD" {
+        return Err(Refusal::new(2028, "Failure to create node"));
+    }
+    for name in expand(item("NodeName")).unwrap_or_default() {
+        cluster.nodes.insert(name, Node { cloud: true, slurmd_start: 0, ..Node::registered(now) });
+    }
+    cluster.nodes_changed = now;
+    Ok(())
+}

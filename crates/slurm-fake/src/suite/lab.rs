@@ -1,0 +1,153 @@
+//! The Slurm under test, and what the suite needs beyond the client: other identities, jobs, new nodes.
+
+use anyhow::{Context, Result, bail, ensure};
+use bytes::Bytes;
+use http::{Method, Request, header};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+use slurm_jwt::{Claims, SigningKey, mint};
+use slurm_rest::{Clock, Limits, Node, NodeUpdate, SlurmClient, TOKEN_HEADER, TokenSource, Transport};
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+/// How long Slurm may take to schedule a job, to hear of a slurmd, to clean up.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How often a condition is looked at.
+const POLL: Duration = Duration::from_millis(200);
+
+/// A Slurm to ask: two idle nodes of two processors each, both in the partition `all`.
+pub struct Lab {
+    /// Leads to its slurmrestd.
+    pub transport: Arc<dyn Transport>,
+    /// The key that its slurmctld accepts.
+    pub key: Vec<u8>,
+    /// Its time.
+    pub clock: Clock,
+    /// The two nodes.
+    pub nodes: [String; 2],
+}
+
+impl Lab {
+    /// A client as the operator has it.
+    pub fn client(&self) -> Result<SlurmClient> {
+        self.client_as("slurm", &self.key)
+    }
+
+    /// A client of another user, or with another key.
+    pub fn client_as(&self, user: &str, key: &[u8]) -> Result<SlurmClient> {
+        let limits = Limits { in_flight: 4, timeout: Duration::from_secs(15) };
+        let tokens = TokenSource::new(user, SigningKey::new(key)?, self.clock.clone());
+        Ok(SlurmClient::new(self.transport.clone(), tokens, limits))
+    }
+
+    /// Its time, now.
+    pub fn now(&self) -> Timestamp {
+        (self.clock)()
+    }
+
+    /// A node as the list shows it.
+    pub async fn listed(&self, name: &str) -> Result<Node> {
+        let nodes = self.client()?.list_nodes().await?.nodes;
+        nodes.into_iter().find(|node| node.name == name).with_context(|| format!("{name} is not listed"))
+    }
+
+    /// Submits a job for some processors of one node; without minutes it has no limit.
+    pub async fn submit(&self, node: &str, cpus: u32, minutes: Option<u32>) -> Result<i64> {
+        let limit =
+            minutes.map_or(json!({ "infinite": true }), |minutes| json!({ "set": true, "number": minutes }));
+        let body = json!({
+            "script": "#!/bin/sh\nexec sleep 300\n",
+            "job": {
+                "name": "suite", "partition": "all", "required_nodes": [node], "tasks": cpus, "time_limit": limit,
+                "current_working_directory": "/tmp", "environment": ["PATH=/bin:/usr/bin"],
+            },
+        });
+        let answer = self.call(Method::POST, "/job/submit", &body).await?;
+        answer["job_id"].as_i64().with_context(|| format!("no job: {answer}"))
+    }
+
+    /// Cancels a job.
+    pub async fn cancel(&self, id: i64) -> Result<()> {
+        self.call(Method::DELETE, &format!("/job/{id}"), &Value::Null).await.map(drop)
+    }
+
+    /// Makes the record of a node that has no slurmd.
+    pub async fn create_record(&self, name: &str) -> Result<()> {
+        let body = json!({ "node_conf": format!("NodeName={name} State=CLOUD") });
+        self.call(Method::POST, "/new/node/", &body).await.map(drop)
+    }
+
+    /// Brings back the state in which every case begins.
+    pub async fn tidy_up(&self) -> Result<()> {
+        let client = self.client()?;
+        for reservation in client.list_reservations().await?.reservations {
+            client.delete_reservation(&reservation.name).await?;
+        }
+        for job in client.list_jobs().await? {
+            if job.holds_nodes() || job.is(&slurm_rest::JobState::Pending) {
+                self.cancel(job.job_id).await?;
+            }
+        }
+        let mine: Vec<&str> = self.nodes.iter().map(String::as_str).collect();
+        let idle = |nodes: &[Node]| nodes.iter().all(|node| node.state.len() == 2 && !node.is_busy());
+        eventually("both nodes are idle", || self.reset_nodes(&client, &mine), |nodes| idle(nodes)).await?;
+        Ok(())
+    }
+
+    async fn reset_nodes(&self, client: &SlurmClient, names: &[&str]) -> Result<Vec<Node>> {
+        let mut nodes = client.list_nodes().await?.nodes;
+        nodes.retain(|node| names.contains(&node.name.as_str()));
+        ensure!(nodes.len() == names.len(), "nodes are missing: {nodes:?}");
+        if nodes.iter().any(|node| !node.reason.is_empty()) && !nodes.iter().any(Node::is_busy) {
+            client.update_nodes(names, &NodeUpdate::Idle).await?;
+        }
+        if nodes.iter().any(|node| !node.comment.is_empty()) {
+            client.update_nodes(names, &NodeUpdate::Comment(String::new())).await?;
+        }
+        Ok(nodes)
+    }
+
+    /// A request that the client has no use for.
+    async fn call(&self, method: Method, path: &str, body: &Value) -> Result<Value> {
+        let claims = Claims::new("slurm", self.now(), SignedDuration::from_mins(1));
+        let mut request = Request::builder()
+            .method(method)
+            .uri(format!("/slurm/v0.0.44{path}"))
+            .header(TOKEN_HEADER, mint(&claims, &SigningKey::new(&self.key)?));
+        let mut bytes = Bytes::new();
+        if !body.is_null() {
+            request = request.header(header::CONTENT_TYPE, "application/json");
+            bytes = body.to_string().into();
+        }
+        let response = self.transport.send(request.body(bytes)?).await?;
+        let (status, body) = (response.status(), String::from_utf8_lossy(response.body()));
+        if !status.is_success() {
+            bail!("{path}: {status} {body}");
+        }
+        Ok(serde_json::from_str(&body)?)
+    }
+}
+
+/// Looks until what is seen holds, and returns it; shows what was seen last when patience is over.
+pub async fn eventually<T, F>(
+    what: &str,
+    mut observe: impl FnMut() -> F,
+    holds: impl Fn(&T) -> bool,
+) -> Result<T>
+where
+    T: Debug,
+    F: Future<Output = Result<T>>,
+{
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let seen = observe().await?;
+        if holds(&seen) {
+            return Ok(seen);
+        }
+        ensure!(Instant::now() < deadline, "{what}: not within {PATIENCE:?}; last seen: {seen:#?}");
+        sleep(POLL).await;
+    }
+}

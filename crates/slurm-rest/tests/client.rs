@@ -1,0 +1,279 @@
+//! What the client makes of a Slurm that fails, is slow, changes, or says strange things.
+
+use bytes::Bytes;
+use futures::future::{BoxFuture, join_all};
+use http::{Method, Request, Response, StatusCode};
+use rstest::rstest;
+use serde_json::json;
+use slurm_fake::{FakeSlurm, Fault, KEY};
+use slurm_jwt::SigningKey;
+use slurm_rest::{
+    Error, Limits, NodeState, NodeUpdate, SlurmClient, TOKEN_HEADER, TokenSource, Transport, TransportError,
+};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::time::{Instant, advance};
+
+fn fake() -> FakeSlurm {
+    let fake = FakeSlurm::new();
+    fake.start_slurmd("w0");
+    fake.start_slurmd("w1");
+    fake
+}
+
+fn limited(fake: &FakeSlurm, in_flight: usize, seconds: u64) -> SlurmClient {
+    let tokens = TokenSource::new("slurm", SigningKey::new(KEY).unwrap(), fake.clock());
+    SlurmClient::new(fake.clone(), tokens, Limits { in_flight, timeout: Duration::from_secs(seconds) })
+}
+
+fn drain() -> NodeUpdate {
+    NodeUpdate::Drain { reason: "test".to_owned() }
+}
+
+async fn is_drained(fake: &FakeSlurm) -> bool {
+    fake.heal();
+    fake.client().get_node("w0").await.unwrap().unwrap().is_drained()
+}
+
+fn paths(fake: &FakeSlurm) -> Vec<String> {
+    fake.take_requests().into_iter().map(|request| request.path).collect()
+}
+
+#[rstest]
+#[case::nobody_listens(Fault::Refused, "unreachable", false, false)]
+#[case::lost_before(Fault::Lost { applied: false }, "interrupted", true, false)]
+#[case::lost_after(Fault::Lost { applied: true }, "interrupted", true, true)]
+#[case::silent_before(Fault::Silent { applied: false }, "timeout", true, false)]
+#[case::silent_after(Fault::Silent { applied: true }, "timeout", true, true)]
+#[case::too_slow(Fault::Slow(Duration::from_secs(16)), "timeout", true, false)]
+#[case::controller_down(Fault::ControllerDown, "unavailable", true, false)]
+#[case::controller_hangs(Fault::ControllerHangs, "unavailable", true, false)]
+#[tokio::test(start_paused = true)]
+async fn a_write_that_failed_tells_whether_it_may_have_been_done(
+    #[case] fault: Fault,
+    #[case] category: &str,
+    #[case] maybe: bool,
+    #[case] done: bool,
+) {
+    let fake = fake();
+    fake.inject(fault);
+    let error = fake.client().update_nodes(&["w0"], &drain()).await.unwrap_err();
+    assert_eq!((error.category(), error.maybe_applied()), (category, maybe), "{error:?}");
+    assert_eq!(is_drained(&fake).await, done);
+    assert!(!done || maybe, "a write was done and denied");
+}
+
+#[rstest]
+#[case::html(StatusCode::OK, "text/html", "<html>hello</html>", "malformed")]
+#[case::no_nodes(StatusCode::OK, "application/json", r#"{"errors":[]}"#, "malformed")]
+#[case::null_nodes(StatusCode::OK, "application/json", r#"{"nodes":null,"errors":[]}"#, "malformed")]
+#[case::cut_off(StatusCode::OK, "application/json", r#"{"nodes":[{"name":"w0","sta"#, "malformed")]
+#[case::nothing(StatusCode::NO_CONTENT, "application/json", "", "malformed")]
+#[case::unasked_304(StatusCode::NOT_MODIFIED, "application/json", "", "malformed")]
+#[case::half(StatusCode::OK, "application/json", r#"{"nodes":[],"errors":[{"error_number":0}]}"#, "rejected")]
+#[case::half_with_number(
+    StatusCode::INTERNAL_SERVER_ERROR,
+    "application/json",
+    r#"{"nodes":[],"errors":[{"error_number":9207}]}"#,
+    "rejected"
+)]
+#[case::gateway(StatusCode::BAD_GATEWAY, "text/html", "<html>", "unavailable")]
+#[tokio::test(start_paused = true)]
+async fn no_doubtful_answer_becomes_a_list_of_nodes(
+    #[case] status: StatusCode,
+    #[case] kind: &'static str,
+    #[case] body: &str,
+    #[case] category: &str,
+) {
+    let fake = fake();
+    fake.inject(Fault::Answer { status, kind, body: body.to_owned() });
+    let error = fake.client().list_nodes().await.unwrap_err();
+    assert_eq!(error.category(), category, "{error:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_short_list_is_reported_as_it_is() {
+    let fake = fake();
+    fake.inject_on(Method::GET, "/nodes/", Fault::OnlyNodes(1));
+    assert_eq!(fake.client().list_nodes().await.unwrap().nodes.len(), 1);
+    assert!(fake.client().get_node("w1").await.unwrap().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_controller_shows_in_ping_at_once_and_elsewhere_late() {
+    let fake = fake();
+    fake.inject(Fault::ControllerDown);
+    let (client, began) = (fake.client(), Instant::now());
+    assert!(!client.ping().await.unwrap()[0].responding);
+    assert_eq!(began.elapsed(), Duration::ZERO);
+    let error = client.confirm_access().await.unwrap_err();
+    assert!(matches!(error, Error::Unavailable(_)), "{error:?}");
+    assert_eq!(began.elapsed(), Duration::from_secs(10));
+}
+
+#[tokio::test(start_paused = true)]
+async fn time_is_limited_from_the_call_on() {
+    let fake = fake();
+    fake.inject(Fault::Silent { applied: false });
+    let (client, began) = (limited(&fake, 2, 5), Instant::now());
+    let errors = join_all([client.list_nodes(), client.list_nodes(), client.list_nodes()]).await;
+    let categories = errors.into_iter().map(|result| result.unwrap_err().category()).collect::<Vec<_>>();
+    assert_eq!(categories, ["timeout", "timeout", "busy"]);
+    assert_eq!(began.elapsed(), Duration::from_secs(5));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_never_got_its_turn_was_not_made() {
+    let fake = fake();
+    fake.inject(Fault::Silent { applied: true });
+    let client = limited(&fake, 1, 5);
+    let (read, write) =
+        futures::join!(client.list_nodes(), async { client.update_nodes(&["w0"], &drain()).await });
+    assert_eq!(read.unwrap_err().category(), "timeout");
+    let error = write.unwrap_err();
+    assert!(matches!(error, Error::Busy(_)) && !error.maybe_applied(), "{error:?}");
+    assert!(!is_drained(&fake).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_place_is_free_again_after_a_failure() {
+    let fake = fake();
+    let client = limited(&fake, 1, 5);
+    fake.inject(Fault::Silent { applied: false });
+    client.list_nodes().await.unwrap_err();
+    fake.heal();
+    assert_eq!(client.list_nodes().await.unwrap().nodes.len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_version_is_found_by_the_first_request_and_kept() {
+    let fake = fake();
+    fake.upgrade("25.05.8", &["v0.0.42", "v0.0.43"]);
+    let client = fake.client();
+    client.update_nodes(&["w0"], &drain()).await.unwrap();
+    client.ping().await.unwrap();
+    let expected =
+        ["/slurm/v0.0.44/nodes/", "/slurm/v0.0.45/nodes/", "/slurm/v0.0.43/nodes/", "/slurm/v0.0.43/ping/"];
+    assert_eq!(paths(&fake), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upgrade_brings_the_preferred_version_back() {
+    let fake = fake();
+    fake.upgrade("24.11.6", &["v0.0.42"]);
+    let client = fake.client();
+    client.ping().await.unwrap();
+    fake.upgrade("25.11.7", &["v0.0.42", "v0.0.43", "v0.0.44"]);
+    client.ping().await.unwrap();
+    paths(&fake);
+    client.ping().await.unwrap();
+    assert_eq!(paths(&fake), ["/slurm/v0.0.44/ping/"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_that_disappears_is_replaced() {
+    let fake = fake();
+    let client = fake.client();
+    client.ping().await.unwrap();
+    fake.upgrade("27.05.1", &["v0.0.45", "v0.0.46"]);
+    assert!(client.list_nodes().await.is_ok());
+    paths(&fake);
+    client.confirm_access().await.unwrap();
+    assert!(paths(&fake)[0].starts_with("/slurm/v0.0.45/nodes/"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_no_version_knows_is_unsupported_and_changes_nothing() {
+    let fake = fake();
+    let client = fake.client();
+    client.ping().await.unwrap();
+    fake.upgrade("31.05.0", &["v0.0.55"]);
+    let error = client.update_nodes(&["w0"], &drain()).await.unwrap_err();
+    assert!(matches!(&error, Error::Unsupported(path) if path == "POST /nodes/"), "{error:?}");
+    assert!(!error.maybe_applied());
+    fake.upgrade("26.05.5", &["v0.0.44"]);
+    assert!(!is_drained(&fake).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_nodes_are_one_request_with_one_hostlist() {
+    let fake = fake();
+    fake.client().update_nodes(&["w1", "w0"], &drain()).await.unwrap();
+    let requests = fake.take_requests();
+    assert_eq!(requests.len(), 1);
+    assert_eq!(requests[0].body, json!({ "name": ["w[0-1]"], "state": ["DRAIN"], "reason": "test" }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_makes_no_sense_is_not_sent() {
+    let fake = fake();
+    let client = fake.client();
+    for name in ["w[0-1]", "w0,w1", "ALL", "", "w0/../w1"] {
+        let results = [
+            client.update_nodes(&["w0", name], &drain()).await,
+            client.delete_node(name).await,
+            client.get_node(name).await.map(drop),
+        ];
+        for result in results {
+            assert!(matches!(result, Err(Error::Invalid(_))), "{name:?}: {result:?}");
+        }
+    }
+    client.update_nodes(&[], &drain()).await.unwrap();
+    assert!(fake.take_requests().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_outlives_its_tokens() {
+    let fake = fake();
+    let client = fake.client();
+    for _ in 0..3 {
+        client.confirm_access().await.unwrap();
+        advance(Duration::from_secs(14 * 60)).await;
+    }
+    client.confirm_access().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_key_is_used_from_the_next_request_on() {
+    let fake = fake();
+    let client = fake.client();
+    client.confirm_access().await.unwrap();
+    fake.change_key(b"rotated");
+    let error = client.update_nodes(&["w0"], &drain()).await.unwrap_err();
+    assert!(matches!(error, Error::Unauthorized(_)) && !error.maybe_applied(), "{error:?}");
+    client.replace_key(SigningKey::new(b"rotated").unwrap());
+    client.update_nodes(&["w0"], &drain()).await.unwrap();
+    assert!(client.get_node("w0").await.unwrap().unwrap().is(&NodeState::Drain));
+}
+
+/// Keeps the tokens that pass through.
+struct Eavesdropper {
+    fake: FakeSlurm,
+    tokens: Arc<Mutex<Vec<String>>>,
+}
+
+impl Transport for Eavesdropper {
+    fn send(&self, request: Request<Bytes>) -> BoxFuture<'_, Result<Response<Bytes>, TransportError>> {
+        let token = request.headers()[TOKEN_HEADER].to_str().unwrap().to_owned();
+        self.tokens.lock().unwrap().push(token);
+        self.fake.send(request)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_token_is_not_shown_and_not_sent_again() {
+    let fake = fake();
+    let tokens = Arc::new(Mutex::new(vec![]));
+    let source = TokenSource::new("slurm", SigningKey::new(b"wrong").unwrap(), fake.clock());
+    let limits = Limits { in_flight: 1, timeout: Duration::from_secs(5) };
+    let client = SlurmClient::new(Eavesdropper { fake, tokens: tokens.clone() }, source, limits);
+    let mut shown = format!("{client:?}");
+    for _ in 0..2 {
+        let error = client.confirm_access().await.unwrap_err();
+        shown += &format!("{error:?} {error}");
+    }
+    let tokens = tokens.lock().unwrap();
+    assert_eq!(tokens.len(), 2);
+    assert_ne!(tokens[0], tokens[1]);
+    assert!(tokens.iter().all(|token| !shown.contains(token.as_str())), "{shown}");
+}
