@@ -123,7 +123,8 @@ pub const ALL: &[Image] = &[
     Image {
         name: "slurmrestd",
         base: Base::Slurm,
-        entrypoint: &["tini", "-g", "--", "slurmrestd"],
+        // It has no handler for SIGTERM.
+        entrypoint: &["tini", "-g", "-e", "143", "--", "slurmrestd"],
         arguments: &["0.0.0.0:6820"],
     },
     Image {
