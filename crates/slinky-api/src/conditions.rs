@@ -79,6 +79,37 @@ pub fn set(conditions: &mut Vec<Condition>, verdict: Verdict, generation: Option
     }
 }
 
+/// How an object is doing, all in all: what the three conditions that every kind has are made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Summary {
+    /// It does what its spec says.
+    Ready,
+    /// It is on its way there: the reason, and what is awaited.
+    Progressing(&'static str, String),
+    /// Something is in the way: the reason, and what it is.
+    Degraded(&'static str, String),
+}
+
+/// Reason of the conditions of an object that does what its spec says.
+const AS_EXPECTED: &str = "AsExpected";
+
+/// Sets [`READY`], [`PROGRESSING`] and [`DEGRADED`].
+pub fn summarise(conditions: &mut Vec<Condition>, summary: &Summary, generation: Option<i64>, now: Timestamp) {
+    let (reason, message) = match summary {
+        Summary::Ready => (AS_EXPECTED, ""),
+        Summary::Progressing(reason, message) | Summary::Degraded(reason, message) => (*reason, message.as_str()),
+    };
+    let states = [
+        (READY, matches!(summary, Summary::Ready)),
+        (PROGRESSING, matches!(summary, Summary::Progressing(..))),
+        (DEGRADED, matches!(summary, Summary::Degraded(..))),
+    ];
+    for (type_, holds) in states {
+        let verdict = Verdict { type_, status: holds.into(), reason, message: message.to_owned() };
+        set(conditions, verdict, generation, now);
+    }
+}
+
 /// Removes one condition.
 pub fn remove(conditions: &mut Vec<Condition>, type_: &str) {
     conditions.retain(|condition| condition.type_ != type_);
@@ -130,6 +161,25 @@ mod tests {
         set(&mut conditions, ready(ConditionStatus::True, ""), Some(2), at(30));
         assert_eq!(conditions[0].last_transition_time.0, Timestamp::from_second(30).unwrap());
         assert!(is_true(&conditions, READY));
+    }
+
+    #[test]
+    fn a_summary_is_three_conditions_of_which_one_holds() {
+        let mut conditions = Vec::new();
+        let holding = |conditions: &[Condition]| -> Vec<String> {
+            conditions.iter().filter(|c| c.status == "True").map(|c| c.type_.clone()).collect()
+        };
+        for (summary, expected) in [
+            (Summary::Ready, READY),
+            (Summary::Progressing("Starting", "0 of 1 pods".to_owned()), PROGRESSING),
+            (Summary::Degraded("SecretMissing", "auth".to_owned()), DEGRADED),
+        ] {
+            summarise(&mut conditions, &summary, Some(1), at(1));
+            assert_eq!(holding(&conditions), [expected]);
+            assert_eq!(conditions.len(), 3);
+        }
+        let ready = find(&conditions, READY).unwrap();
+        assert_eq!((ready.reason.as_str(), ready.message.as_str()), ("SecretMissing", "auth"));
     }
 
     #[test]
