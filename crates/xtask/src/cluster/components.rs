@@ -137,6 +137,7 @@ fn controller_manager(layout: &Layout) -> Vec<String> {
         ("kube-api-burst", "400".into()),
         ("cluster-signing-cert-file", pki("ca.crt")),
         ("cluster-signing-key-file", pki("ca.key")),
+        ("flex-volume-plugin-dir", "/var/lib/kubelet/volume-plugins".into()),
     ]));
     args
 }

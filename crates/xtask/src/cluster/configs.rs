@@ -43,6 +43,8 @@ fn resolv_conf() -> String {
 fn containerd(layout: &Layout) -> String {
     format!(
         r#"version = 2
+[plugins."io.containerd.internal.v1.opt"]
+path = "/var/lib/containerd/opt"
 [plugins."io.containerd.grpc.v1.cri"]
 sandbox_image = "{pause}"
 restrict_oom_score_adj = true

@@ -30,7 +30,7 @@ pub fn exec(layout: &Layout, command: &[OsString]) -> Result<()> {
     Err(error).context("running nsenter")
 }
 
-/// The beginning of a command with the cluster's network and credentials.
+/// The beginning of a command with the cluster's network, which no proxy is in, and credentials.
 pub fn attach(layout: &Layout, sandbox: &Sandbox) -> Result<Command> {
     let mut path = OsString::new();
     for tool in TOOLS {
@@ -46,7 +46,12 @@ pub fn attach(layout: &Layout, sandbox: &Sandbox) -> Result<Command> {
         .arg("--")
         .env("PATH", path)
         .env("KUBECONFIG", layout.admin_kubeconfig())
+        // All clusters have the same address: what clients remember of one is wrong for the next.
+        .env("KUBECACHEDIR", layout.dir.join("client-cache"))
         .env(MARKER, layout.name.to_string())
         .env(DIRECTORY, &layout.dir);
+    for proxy in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"] {
+        command.env_remove(proxy);
+    }
     Ok(command)
 }

@@ -153,15 +153,19 @@ impl Program {
             "go build {package}: {}",
             String::from_utf8_lossy(&output.stderr).trim()
         );
-        let module = self.module;
-        let format = "{{.Dir}}";
-        let module_dir = PathBuf::from(cmd!(sh, "go list -m -f {format} {module}").quiet().read()?);
         for data in self.data {
             let to = dir.join(data);
             fs::create_dir_all(to.parent().unwrap_or(dir))?;
-            fs::copy(module_dir.join(data), &to).with_context(|| format!("copying {data} of {module}"))?;
+            fs::copy(self.module_directory(&sh)?.join(data), &to)
+                .with_context(|| format!("copying {data}"))?;
         }
         fs::remove_dir_all(&source).context("removing the build directory")
+    }
+
+    /// Where Go has put the module's source.
+    fn module_directory(&self, sh: &Shell) -> Result<PathBuf> {
+        let (format, module) = ("{{.Dir}}", self.module);
+        Ok(PathBuf::from(cmd!(sh, "go list -m -f {format} {module}").quiet().read()?))
     }
 
     fn package(&self) -> String {

@@ -8,7 +8,7 @@ use super::sandbox::{Sandbox, log_end, output};
 use super::{manifests, wait};
 use crate::images;
 use crate::progress::step;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use clap::ValueEnum;
 use serde_json::{Value, json};
 use std::fs;
@@ -112,7 +112,9 @@ impl<'a> Cluster<'a> {
                 Err(ended) => Ok(Err(ended)),
             },
         });
-        waited.and_then(|result| result).with_context(|| log_end(self.layout, component.name()))
+        waited
+            .and_then(|result| result)
+            .map_err(|problem| anyhow!("{problem:#}; {}", log_end(self.layout, component.name())))
     }
 
     fn ensure_runs(&self, component: Component) -> Result<()> {

@@ -2,7 +2,8 @@
 //!
 //! The holder is the first process of a PID namespace: when it ends, the kernel ends all others of the cluster, and
 //! with the last of them go its network and its mounts. Inside, `/var`, `/run` and `/tmp` are the cluster's own, so
-//! that every component can use its usual paths. Its network has no way out.
+//! that every component can use its usual paths, and the machine's root file system is read-only, so that none can
+//! leave files elsewhere. Its network has no way out.
 
 use super::layout::{Layout, NODE_ADDRESS, Name, SERVICE_CIDR};
 use super::processes::{self, MARKER, Process};
@@ -15,8 +16,6 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
-
-const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Reaps orphans and does nothing else.
 const HOLDER: &str = "catatonit";
@@ -31,6 +30,7 @@ mount --bind "/mnt/$2/tmp" /tmp
 mount -t tmpfs -o mode=755 run /run
 mkdir -p "$1"
 mount --move /mnt "$1"
+mount -o remount,bind,ro /
 mount --make-rshared /
 "#;
 
@@ -67,11 +67,9 @@ impl Sandbox {
         }
         symlink("/run", layout.private("var/run"))?;
         let mut unshare = Command::new("setsid");
-        unshare.args(["--fork", "unshare", "--mount", "--net", "--pid", "--fork", "--mount-proc"]).args([
-            "--kill-child",
-            HOLDER,
-            "-P",
-        ]);
+        // What the machine unmounts goes here too, and not the other way round.
+        unshare.args(["--fork", "unshare", "--mount", "--propagation=slave", "--net", "--pid"]);
+        unshare.args(["--fork", "--mount-proc", "--kill-child", HOLDER, "-P"]);
         into_background(&mut unshare, layout, "holder")?;
         let sandbox = wait::until(Duration::from_secs(10), || {
             Self::find(layout)?
@@ -117,7 +115,7 @@ impl Sandbox {
     pub fn enter(&self) -> Command {
         let mut command = Command::new("nsenter");
         command.args(["--target", &self.holder.id().to_string(), "--mount", "--net", "--pid", "--"]);
-        command.env_clear().env("PATH", PATH).env(MARKER, self.name.to_string());
+        set_environment(&mut command, &self.name);
         command
     }
 
@@ -154,10 +152,8 @@ fn into_background(command: &mut Command, layout: &Layout, name: &str) -> Result
     let path = layout.log(name);
     let log = File::options().create(true).append(true).open(&path);
     let log = log.with_context(|| format!("opening {}", path.display()))?;
+    set_environment(command, &layout.name);
     let status = command
-        .env_clear()
-        .env("PATH", PATH)
-        .env(MARKER, layout.name.to_string())
         .current_dir("/")
         .stdin(Stdio::null())
         .stdout(log.try_clone()?)
@@ -166,4 +162,10 @@ fn into_background(command: &mut Command, layout: &Layout, name: &str) -> Result
         .with_context(|| format!("starting {name}"))?;
     ensure!(status.success(), "{name} did not start: {}", log_end(layout, name));
     Ok(())
+}
+
+/// Nothing of the caller's environment, and the mark by which the process is found.
+fn set_environment(command: &mut Command, name: &Name) {
+    let path = "/usr/sbin:/usr/bin:/sbin:/bin";
+    command.env_clear().env("PATH", path).env("HOME", "/tmp").env(MARKER, name.to_string());
 }

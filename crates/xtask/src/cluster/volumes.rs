@@ -10,25 +10,33 @@ use std::path::Path;
 const PROVISIONER: &str = "slurm-operator.test/directory";
 const STORAGE_CLASS: &str = "standard";
 
-/// Takes kubectl, a kubeconfig and the manifest of a volume, in which upper-case words stand for a claim's values. A
-/// watch ends from time to time; the next one begins with all objects.
+/// Takes kubectl, a kubeconfig, the class and the manifest of a volume, in which upper-case words stand for a claim's
+/// values. A watch ends from time to time; the next one begins with all objects.
 const SCRIPT: &str = r#"
+kubectl=$1 kubeconfig=$2 our_class=$3 manifest=$4
 kubectl() { "$kubectl" --kubeconfig="$kubeconfig" "$@"; }
-watch() { while :; do kubectl get "$1" --all-namespaces --watch --no-headers --output="custom-columns=$2"; sleep 1; done; }
-kubectl=$1 kubeconfig=$2 manifest=$3
+watch() {
+    columns=$(echo $2 | sed 's/ /,X:/g')
+    while :; do
+        kubectl get "$1" --all-namespaces --watch --no-headers --output="custom-columns=X:$columns"
+        sleep 1
+    done
+}
 
-watch persistentvolumeclaims 'U:.metadata.uid,P:.status.phase,C:.spec.storageClassName,S:.spec.resources.requests.storage,N:.metadata.namespace,A:.metadata.name' |
-while read -r uid phase class size namespace name; do
-    [ "$phase/$class" = Pending/standard ] || continue
+watch persistentvolumeclaims '.status.phase .spec.storageClassName .metadata.uid .metadata.namespace .metadata.name
+    .spec.resources.requests.storage .spec.accessModes' |
+while read -r phase class uid namespace name size modes; do
+    [ "$phase $class" = "Pending $our_class" ] || continue
     mkdir -p "/var/lib/volumes/$uid"
-    printf %s "$manifest" |
-        sed "s/UID/$uid/g; s/SIZE/$size/; s/NAMESPACE/$namespace/; s/CLAIM/$name/" |
+    modes=$(echo "$modes" | sed 's/[A-Za-z][A-Za-z]*/"&"/g; s/ /, /g')
+    echo "$manifest" |
+        sed "s/UID/$uid/g; s/SIZE/$size/; s/NAMESPACE/$namespace/; s/CLAIM/$name/; s/\"MODES\"/$modes/" |
         kubectl create --filename=-
 done &
 
-watch persistentvolumes 'U:.metadata.name,P:.status.phase,R:.spec.persistentVolumeReclaimPolicy,C:.spec.storageClassName' |
-while read -r volume phase policy class; do
-    [ "$phase/$policy/$class" = Released/Delete/standard ] || continue
+watch persistentvolumes '.status.phase .spec.storageClassName .spec.persistentVolumeReclaimPolicy .metadata.name' |
+while read -r phase class policy volume; do
+    [ "$phase $class $policy" = "Released $our_class Delete" ] || continue
     rm -rf "/var/lib/volumes/${volume#pvc-}"
     kubectl delete persistentvolume "$volume" --wait=false
 done
@@ -37,15 +45,15 @@ done
 /// The arguments of the shell that runs the provisioner.
 pub fn arguments(layout: &Layout, kubectl: &Path) -> Vec<String> {
     let kubeconfig = layout.kubeconfig("volume-provisioner");
-    [
-        "-uc".to_owned(),
-        SCRIPT.to_owned(),
-        "volume-provisioner".to_owned(),
+    vec![
+        "-uc".into(),
+        SCRIPT.into(),
+        "volume-provisioner".into(),
         kubectl.display().to_string(),
         kubeconfig.display().to_string(),
+        STORAGE_CLASS.into(),
         volume().to_string(),
     ]
-    .into()
 }
 
 /// The default class.
@@ -71,10 +79,16 @@ fn volume() -> Value {
         "metadata": {"name": "pvc-UID", "annotations": {"pv.kubernetes.io/provisioned-by": PROVISIONER}},
         "spec": {
             "capacity": {"storage": "SIZE"},
-            "accessModes": ["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany"],
+            "accessModes": "MODES",
             "persistentVolumeReclaimPolicy": "Delete",
             "storageClassName": STORAGE_CLASS,
-            "claimRef": {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": "NAMESPACE", "name": "CLAIM", "uid": "UID"},
+            "claimRef": {
+                "apiVersion": "v1",
+                "kind": "PersistentVolumeClaim",
+                "namespace": "NAMESPACE",
+                "name": "CLAIM",
+                "uid": "UID",
+            },
             "local": {"path": "/var/lib/volumes/UID"},
             "nodeAffinity": {"required": {"nodeSelectorTerms": [
                 {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "Exists"}]},

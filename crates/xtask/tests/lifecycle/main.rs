@@ -152,6 +152,22 @@ fn a_cluster_that_fell_ill_starts_anew() {
     assert_eq!(cluster.kubectl(&["get", "--raw", "/readyz"]), "ok");
 }
 
+#[test]
+fn simulated_nodes_run_simulated_pods() {
+    if !is_root() {
+        return;
+    }
+    let cluster = Cluster::new("test-scale");
+    let up =
+        |nodes| xtask(&["cluster", "up", "--name", cluster.name, "--profile", "scale", "--nodes", nodes]);
+    run(&mut up("2")).unwrap();
+    assert_eq!(cluster.kubectl(&["get", "nodes", "--output=name"]), "node/simulated-0\nnode/simulated-1");
+    let more = run(&mut up("3")).unwrap();
+    assert!(more.contains("simulate 1 more nodes"), "{more}");
+    cluster.kubectl(&["create", "deployment", "fleet", "--image=none", "--replicas=5"]);
+    cluster.kubectl(&["rollout", "status", "deployment/fleet", "--timeout=60s"]);
+}
+
 /// Runs a command line that must fail with one sentence.
 fn refused(command: &mut Command) -> String {
     let output = command.env("RUST_BACKTRACE", "1").output().unwrap();

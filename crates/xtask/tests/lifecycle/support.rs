@@ -180,7 +180,7 @@ pub struct Footprint {
     named_networks: Vec<PathBuf>,
     interfaces: Vec<PathBuf>,
     control_groups: Vec<PathBuf>,
-    has_directory: bool,
+    files: Vec<PathBuf>,
 }
 
 impl Footprint {
@@ -191,6 +191,13 @@ impl Footprint {
             let name = group.file_name().and_then(OsStr::to_str).unwrap();
             group.is_dir() && (name == own_group || !name.starts_with("slurm-operator."))
         };
+        let clusters = cluster.file("").parent().unwrap().to_owned();
+        let is_other_cluster =
+            |file: &PathBuf| file.parent() == Some(&clusters) && !file.ends_with(cluster.name);
+        let home = PathBuf::from(std::env::var_os("HOME").unwrap());
+        let places = ["/", "/etc", "/opt", "/usr/libexec", "/var", "/var/lib", "/var/log"].map(PathBuf::from);
+        let places =
+            places.into_iter().chain([home.join(".kube"), home, clusters.clone()]).collect::<Vec<_>>();
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
         let hierarchies = list(Path::new("/sys/fs/cgroup"));
         Self {
@@ -199,7 +206,11 @@ impl Footprint {
             named_networks: list(Path::new("/run/netns")),
             interfaces: list(Path::new("/sys/class/net")),
             control_groups: hierarchies.iter().flat_map(|h| list(h)).filter(is_ours).collect(),
-            has_directory: cluster.file("").exists(),
+            files: places
+                .iter()
+                .flat_map(|place| list(place))
+                .filter(|file| !is_other_cluster(file))
+                .collect(),
         }
     }
 }
