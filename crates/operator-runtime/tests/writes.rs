@@ -17,8 +17,10 @@ use rstest::rstest;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::time::Duration;
+use tower::timeout::Timeout;
 use tower_test::mock::{Handle, pair};
 
+const LIMIT: Duration = Duration::from_secs(5);
 const MANAGER: &str = "probe";
 const MAP: &str = "/api/v1/namespaces/n/configmaps/a";
 /// kube ends the path of requests without parameters so.
@@ -31,14 +33,16 @@ const APPLY_STATUS: &str = "/api/v1/namespaces/n/pods/a/status?&force=true&field
 struct Server(Handle<Request<Body>, Response<Body>>);
 
 impl Server {
+    /// A request that the test does not expect is not answered, and fails after a while.
     fn start() -> (Applier, Self) {
         let (service, handle) = pair();
+        let service = Timeout::new(service, LIMIT);
         (Applier::new(Client::new(service, "default"), MANAGER), Self(handle))
     }
 
     /// Takes the next request, which has to be this one, answers it and returns its body.
     async fn answer(&mut self, method: Method, uri: &str, code: u16, answer: Value) -> Value {
-        let next = tokio::time::timeout(Duration::from_secs(5), self.0.next_request());
+        let next = tokio::time::timeout(LIMIT, self.0.next_request());
         let (request, send) = next.await.expect("a request in time").expect("a request");
         assert_eq!((request.method(), request.uri().to_string().as_str()), (&method, uri));
         let body = request.into_body().collect().await.unwrap().to_bytes();
