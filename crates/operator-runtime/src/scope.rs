@@ -8,6 +8,7 @@ use crate::runtime::Runtime;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use k8s_openapi::NamespaceResourceScope;
+use kube::core::PartialObjectMeta;
 use kube::runtime::reflector::{self, Store};
 use kube::runtime::{Controller, WatchStreamExt, watcher};
 use kube::{Api, Resource};
@@ -117,6 +118,21 @@ impl Scope {
                 }
             });
         (store, events.map(Ok).boxed())
+    }
+
+    /// The objects of one kind that changed, by their metadata, without a cache: for kinds of which there are many, or
+    /// whose content is nobody's business, and of which the few that matter are read by name.
+    pub fn changes<K>(
+        &self,
+        config: watcher::Config,
+    ) -> BoxStream<'static, watcher::Result<PartialObjectMeta<K>>>
+    where
+        K: Watched + Resource<Scope = NamespaceResourceScope>,
+    {
+        let events = watcher(self.api::<PartialObjectMeta<K>>(), config)
+            .default_backoff()
+            .filter_map(|event| futures::future::ready(without_errors(event)));
+        events.map(Ok).touched_objects().boxed()
     }
 
     /// Resolves when all caches are filled that were made by now.
