@@ -11,7 +11,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("slinky-api", &[]),
     ("slurm-conf", &[]),
     ("slurm-jwt", &[]),
-    ("slurm-rest", &["slurm-jwt"]),
+    ("slurm-rest", &["slurm-conf", "slurm-jwt"]),
     ("slurm-fake", &["slurm-conf", "slurm-jwt", "slurm-rest"]),
     ("test-support", &[]),
     ("xtask", &[]),
