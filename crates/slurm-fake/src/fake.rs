@@ -39,6 +39,8 @@ struct State {
     versions: Vec<&'static str>,
     release: &'static str,
     requests: Vec<Recorded>,
+    /// What a hanging slurmctld has received and not read.
+    unread: Vec<Request<Bytes>>,
 }
 
 /// A request that reached the fake.
@@ -68,6 +70,7 @@ impl FakeSlurm {
             versions: vec!["v0.0.42", "v0.0.43", "v0.0.44", "v0.0.45"],
             release: "26.05.5",
             requests: vec![],
+            unread: vec![],
         };
         Self(Arc::new(Shared { began: Instant::now(), state: Mutex::new(state) }))
     }
@@ -154,9 +157,13 @@ impl FakeSlurm {
         self.lock().faults.only(method, path, fault);
     }
 
-    /// Nothing fails any more.
+    /// Nothing fails any more. A slurmctld that hung does now what it was asked for meanwhile.
     pub fn heal(&self) {
         self.lock().faults.clear();
+        let unread = std::mem::take(&mut self.lock().unread);
+        for request in unread {
+            self.handle(&request, None);
+        }
     }
 
     /// What was asked since the last time this was called.
@@ -199,6 +206,7 @@ impl FakeSlurm {
                 Ok(self.handle(&request, Some(errno::COMMUNICATIONS_FIRST)))
             }
             Some(Fault::ControllerHangs) => {
+                self.lock().unread.push(request.clone());
                 sleep(MESSAGE_TIMEOUT).await;
                 Ok(self.handle(&request, Some(errno::SOCKET_TIMEOUT)))
             }

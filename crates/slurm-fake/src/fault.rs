@@ -22,7 +22,7 @@ pub enum Fault {
     Slow(Duration),
     /// slurmctld is down: ping says so, every other request is answered with 502 after 10 s.
     ControllerDown,
-    /// slurmctld hangs: every request is answered after 10 s, with 504 but for ping.
+    /// slurmctld hangs: every request is answered after 10 s, with 504 but for ping, and done when it hangs no more.
     ControllerHangs,
     /// Node lists hold only as many nodes.
     OnlyNodes(usize),
