@@ -203,7 +203,7 @@ impl FakeSlurm {
             }
             Some(Fault::ControllerDown) => {
                 sleep(if is_ping { Duration::ZERO } else { MESSAGE_TIMEOUT }).await;
-                Ok(self.handle(&request, Some(errno::COMMUNICATIONS_FIRST)))
+                Ok(self.handle(&request, Some(errno::CONNECTION)))
             }
             Some(Fault::ControllerHangs) => {
                 self.lock().unread.push(request.clone());

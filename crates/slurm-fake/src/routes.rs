@@ -59,7 +59,7 @@ fn status_of(number: i32) -> StatusCode {
         0 => StatusCode::OK,
         -1 | 9202 | 9207 => StatusCode::INTERNAL_SERVER_ERROR,
         1007 => StatusCode::NETWORK_AUTHENTICATION_REQUIRED,
-        errno::COMMUNICATIONS_FIRST => StatusCode::BAD_GATEWAY,
+        errno::CONNECTION => StatusCode::BAD_GATEWAY,
         errno::SOCKET_TIMEOUT => StatusCode::GATEWAY_TIMEOUT,
         2017 => StatusCode::NOT_FOUND,
         _ => StatusCode::UNPROCESSABLE_ENTITY,

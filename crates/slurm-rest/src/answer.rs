@@ -102,9 +102,7 @@ pub fn check(status: StatusCode, envelope: &Envelope) -> Result<(), Error> {
     let description = error.text();
     Err(match error.error_number {
         errno::PROTOCOL_AUTHENTICATION | errno::REST_AUTHENTICATION => Error::Unauthorized(description),
-        errno::SOCKET_TIMEOUT | errno::COMMUNICATIONS_FIRST..=errno::COMMUNICATIONS_LAST => {
-            Error::Unavailable(description)
-        }
+        number if errno::is_about_the_way(number) => Error::Unavailable(description),
         0 if !status.is_success() => by_status(status, &description),
         errno => Error::Rejected { status, errno, description },
     })
@@ -165,6 +163,8 @@ mod tests {
     #[case::controller_down(502, 1800, "unavailable")]
     #[case::controller_down_otherwise(500, 1805, "unavailable")]
     #[case::controller_hangs(504, 5004, "unavailable")]
+    #[case::controller_says_nothing(500, 5000, "unavailable")]
+    #[case::controller_dies(500, 104, "unavailable")]
     #[case::refused(422, 2016, "rejected")]
     #[case::refused_by_an_older_release(500, 2016, "rejected")]
     #[case::unspecified(500, -1, "rejected")]
@@ -194,6 +194,20 @@ mod tests {
         #[case] category: &str,
     ) {
         assert_eq!(judge(&answer(status, kind, body)).unwrap_err().category(), category);
+    }
+
+    #[rstest]
+    #[case::slurms_word(500, JSON, r#"{"errors":[{"error_number":-1}]}"#, false)]
+    #[case::wrong_request(400, TEXT, "Bad", false)]
+    #[case::somebody_in_between(500, TEXT, "Oops", true)]
+    #[case::no_reason(500, JSON, r#"{"errors":[]}"#, true)]
+    fn a_failed_server_without_slurms_word_leaves_doubt(
+        #[case] status: u16,
+        #[case] kind: &str,
+        #[case] body: &str,
+        #[case] doubt: bool,
+    ) {
+        assert_eq!(judge(&answer(status, kind, body)).unwrap_err().maybe_applied(), doubt);
     }
 
     #[test]

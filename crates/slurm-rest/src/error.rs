@@ -8,10 +8,8 @@ use std::time::Duration;
 pub mod errno {
     /// The credential is expired, wrongly signed, or not one at all.
     pub const PROTOCOL_AUTHENTICATION: i32 = 1007;
-    /// slurmctld cannot be reached; the four numbers after it are of the same kind.
-    pub const COMMUNICATIONS_FIRST: i32 = 1800;
-    /// The last number of slurmctld's unreachability.
-    pub const COMMUNICATIONS_LAST: i32 = 1805;
+    /// No connection to slurmctld.
+    pub const CONNECTION: i32 = 1800;
     /// The token's user may not do this.
     pub const NO_PRIVILEGE: i32 = 2010;
     /// A job, or a reservation, holds the nodes.
@@ -32,6 +30,14 @@ pub mod errno {
     pub const SOCKET_TIMEOUT: i32 = 5004;
     /// slurmrestd itself refused the credential.
     pub const REST_AUTHENTICATION: i32 = 9008;
+
+    /// Whether a number tells of the way between slurmrestd and slurmctld, and not of what slurmctld thinks.
+    ///
+    /// Slurm's own numbers begin at 1000; below are those of the operating system (104 when slurmctld dies with
+    /// the request in its hands).
+    pub fn is_about_the_way(number: i32) -> bool {
+        matches!(number, 1..1000 | 1800..1810 | 5000..5010)
+    }
 }
 
 /// Why a request has no result.
@@ -52,7 +58,8 @@ pub enum Error {
     /// No answer in time. slurmrestd goes on with the request all the same.
     #[error("no answer within {0:?}")]
     Timeout(Duration),
-    /// slurmrestd answers, but slurmctld did not answer it.
+    /// slurmrestd answers, but slurmctld did not answer it. It may do so late: a slurmctld that hung for a minute
+    /// was seen to carry out then what it had been asked for.
     #[error("slurmctld does not answer: {0}")]
     Unavailable(String),
     /// The token was refused. The next request carries a new one.
@@ -93,6 +100,8 @@ impl Error {
     pub fn maybe_applied(&self) -> bool {
         match self {
             Self::Interrupted(_) | Self::Timeout(_) | Self::Unavailable(_) | Self::Malformed { .. } => true,
+            // Not Slurm's word, but of something in between.
+            Self::Rejected { status, errno: 0, .. } if status.is_server_error() => true,
             Self::Invalid(_)
             | Self::Busy(_)
             | Self::Unreachable(_)
