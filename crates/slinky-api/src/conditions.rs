@@ -94,10 +94,17 @@ pub enum Summary {
 const AS_EXPECTED: &str = "AsExpected";
 
 /// Sets [`READY`], [`PROGRESSING`] and [`DEGRADED`].
-pub fn summarise(conditions: &mut Vec<Condition>, summary: &Summary, generation: Option<i64>, now: Timestamp) {
+pub fn summarise(
+    conditions: &mut Vec<Condition>,
+    summary: &Summary,
+    generation: Option<i64>,
+    now: Timestamp,
+) {
     let (reason, message) = match summary {
         Summary::Ready => (AS_EXPECTED, ""),
-        Summary::Progressing(reason, message) | Summary::Degraded(reason, message) => (*reason, message.as_str()),
+        Summary::Progressing(reason, message) | Summary::Degraded(reason, message) => {
+            (*reason, message.as_str())
+        }
     };
     let states = [
         (READY, matches!(summary, Summary::Ready)),
