@@ -79,13 +79,11 @@ pub fn answer(ask: &Ask<'_>, cluster: &mut Cluster) -> Response<Bytes> {
     let mut segments = ask.path.trim_matches('/').splitn(2, '/');
     let kind = segments.next().unwrap_or_default();
     let name = percent_decode_str(segments.next().unwrap_or_default()).decode_utf8_lossy();
-    let (get, post, delete) = (Method::GET, Method::POST, Method::DELETE);
-    let known = match (ask.method, kind) {
-        (method, "ping" | "nodes" | "jobs" | "reservations" | "reconfigure") if *method == get => true,
-        (method, "reservation") if *method == post => ask.version != "v0.0.42",
-        (method, "nodes" | "new" | "job") if *method == post => true,
-        (method, "node") => [get, post, delete].contains(method),
-        (method, "reservation" | "job") => *method == delete,
+    let known = match (ask.method.as_str(), kind) {
+        ("GET", "ping" | "nodes" | "node" | "jobs" | "reservations" | "reconfigure")
+        | ("POST", "nodes" | "node" | "new" | "job")
+        | ("DELETE", "node" | "reservation" | "job") => true,
+        ("POST", "reservation") => ask.version != "v0.0.42",
         _ => false,
     };
     if !known {

@@ -92,6 +92,7 @@ impl Lab {
             }
         }
         let mine: Vec<&str> = self.nodes.iter().map(String::as_str).collect();
+        // Besides the base state, a healthy dynamic node has one flag: that it is one.
         let idle = |nodes: &[Node]| nodes.iter().all(|node| node.state.len() == 2 && !node.is_busy());
         eventually("both nodes are idle", || self.reset_nodes(&client, &mine), |nodes| idle(nodes)).await?;
         Ok(())
