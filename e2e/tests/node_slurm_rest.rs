@@ -109,7 +109,7 @@ fn is_ready(pod: &Pod) -> bool {
 async fn workers_are_idle(lab: &Lab) -> Result<()> {
     let client = lab.client()?;
     let list = || async { Ok(client.list_nodes().await?.nodes) };
-    eventually("both workers are idle", Duration::from_secs(60), list, |nodes| {
+    eventually("both workers are idle", Duration::from_mins(1), list, |nodes| {
         nodes.iter().filter(|node| node.is(&NodeState::Idle)).count() == WORKERS.len()
     })
     .await
