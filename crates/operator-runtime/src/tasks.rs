@@ -69,6 +69,7 @@ impl Tasks {
 #[cfg(test)]
 mod tests {
     use super::Tasks;
+    use std::time::Duration;
 
     #[tokio::test(start_paused = true)]
     async fn services_outlive_work() {
@@ -87,11 +88,12 @@ mod tests {
         assert_eq!(receiver.await, Ok("ended"));
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_panic_asks_for_shutdown_and_is_named() {
         let tasks = Tasks::default();
         tasks.spawn("doomed", async { panic!("on purpose") });
-        tasks.shutdown().await;
+        let asked = tokio::time::timeout(Duration::from_secs(5), tasks.shutdown()).await;
+        assert!(asked.is_ok(), "nobody asked for shutdown");
         assert_eq!(tasks.finish().await, Some("doomed"));
     }
 
