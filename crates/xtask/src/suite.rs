@@ -24,6 +24,8 @@ pub struct Args {
 
 /// Runs everything and prints one closing line.
 pub fn run(args: &Args) -> Result<()> {
+    // Asked for now: the tests link this program anew, and then this process is one of a file that is gone.
+    let xtask = std::env::current_exe()?;
     let sh = workspace_shell()?;
     step("format", || Ok(cmd!(sh, "cargo fmt --all --check").quiet().run()?))?;
     step("lints", || {
@@ -39,7 +41,7 @@ pub fn run(args: &Args) -> Result<()> {
     let (node, control_plane): (Vec<_>, Vec<_>) =
         end_to_end_tests()?.into_iter().partition(|test| test.starts_with(NEEDS_NODE));
     for (cluster, profile, tests) in [(CONTROL_PLANE, "control-plane", control_plane), (NODE, "node", node)] {
-        end_to_end(cluster, profile, &tests, &mut tally, args.keep_clusters)?;
+        end_to_end(&xtask, (cluster, profile), &tests, &mut tally, args.keep_clusters)?;
     }
     println!("{} passed, {} failed", tally.passed, tally.failed);
     if tally.failed > 0 {
@@ -70,17 +72,22 @@ fn end_to_end_tests() -> Result<Vec<String>> {
 }
 
 /// Runs end-to-end tests inside a cluster made for them.
-fn end_to_end(cluster: &str, profile: &str, tests: &[String], tally: &mut Tally, keep: bool) -> Result<()> {
+fn end_to_end(
+    xtask: &Path,
+    (cluster, profile): (&str, &str),
+    tests: &[String],
+    tally: &mut Tally,
+    keep: bool,
+) -> Result<()> {
     if tests.is_empty() {
         return Ok(());
     }
-    let xtask = std::env::current_exe()?;
     let sh = workspace_shell()?;
     cmd!(sh, "{xtask} cluster up --name {cluster} --profile {profile}").quiet().run()?;
     let outcome = step(format!("end-to-end tests: {profile}"), || {
         // Built outside: inside there is no way to fetch a crate.
         cmd!(sh, "cargo test --quiet --package e2e --no-run").quiet().run()?;
-        tally.add(&mut inside(&xtask, cluster, tests))
+        tally.add(&mut inside(xtask, cluster, tests))
     });
     if !keep {
         cmd!(sh, "{xtask} cluster down --name {cluster}").quiet().run()?;
