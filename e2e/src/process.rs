@@ -75,6 +75,17 @@ impl Drop for Process {
     }
 }
 
+/// A binary of the workspace, built beside the test that asks.
+pub fn binary(name: &str) -> Result<PathBuf> {
+    let test = std::env::current_exe()?;
+    let directory = test.parent().and_then(Path::parent).context("a test in no target directory")?;
+    let path = directory.join(name);
+    if !path.is_file() {
+        bail!("{} is not built: run `cargo build --bins`", path.display());
+    }
+    Ok(path)
+}
+
 fn free_address() -> Result<SocketAddr> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
 }

@@ -13,6 +13,7 @@ pub mod events;
 pub mod lease;
 pub mod metrics;
 mod per_object;
+mod readable;
 mod ready;
 pub mod reconcile;
 mod report;

@@ -4,12 +4,13 @@
 use crate::error::chain;
 use crate::lock;
 use crate::metrics::{KindLabel, METRICS};
+use crate::readable::readable;
 use crate::runtime::Runtime;
-use futures::StreamExt;
 use futures::stream::BoxStream;
+use futures::{Stream, StreamExt};
 use k8s_openapi::NamespaceResourceScope;
-use kube::core::PartialObjectMeta;
-use kube::runtime::reflector::{self, Store};
+use kube::core::{DeserializeGuard, PartialObjectMeta};
+use kube::runtime::reflector::{self, Store, store::Writer};
 use kube::runtime::{Controller, WatchStreamExt, watcher};
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
@@ -76,13 +77,19 @@ impl Scope {
     /// A cache of one kind in this scope, and the objects that changed: what [`Controller::owns_stream`] and
     /// `watches_stream` take.
     ///
-    /// The cache keeps `managedFields`, because [`crate::apply::Applier::apply`] needs them.
+    /// The cache keeps `managedFields`, because [`crate::apply::Applier::apply`] needs them. An object that cannot be
+    /// read is told of, and stays as it was.
     pub fn cache<K>(&self, config: watcher::Config) -> (Store<K>, BoxStream<'static, watcher::Result<K>>)
     where
         K: Watched + Resource<Scope = NamespaceResourceScope>,
     {
-        let (store, events) = self.cache_of(self.api(), config, |_| ());
-        (store, events.touched_objects().boxed())
+        let (store, writer) = reflector::store();
+        let (cache, told) = (store.clone(), self.events().clone());
+        let events =
+            watcher(self.api::<DeserializeGuard<K>>(), config).default_backoff().filter_map(move |event| {
+                futures::future::ready(event.map(|event| readable(event, &cache, &told)).transpose())
+            });
+        (store, self.fill(writer, events).touched_objects().boxed())
     }
 
     /// A cache of any objects, and what happens to them. `trim` takes out of each object what nobody needs before it is
@@ -101,12 +108,19 @@ impl Scope {
         trim: impl Fn(&mut K) + Send + 'static,
     ) -> (Store<K>, BoxStream<'static, watcher::Result<watcher::Event<K>>>) {
         let (store, writer) = reflector::store();
+        (store, self.fill(writer, watcher(api, config).default_backoff().modify(trim)))
+    }
+
+    /// Passes the events of a watch through a cache.
+    fn fill<K: Watched>(
+        &self,
+        writer: Writer<K>,
+        events: impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send + 'static,
+    ) -> BoxStream<'static, watcher::Result<watcher::Event<K>>> {
         let filled = CancellationToken::new();
         lock(&self.filled).push(filled.clone());
         let mut gate = Some(self.ready_gate(format!("cache of {}", K::kind(&()))));
-        let events = watcher(api, config)
-            .default_backoff()
-            .modify(trim)
+        let events = events
             .reflect(writer)
             .filter_map(|event| futures::future::ready(without_errors(event)))
             .inspect(move |event| {
@@ -117,7 +131,7 @@ impl Scope {
                     filled.cancel();
                 }
             });
-        (store, events.map(Ok).boxed())
+        events.map(Ok).boxed()
     }
 
     /// The objects of one kind that changed, by their metadata, without a cache: for kinds of which there are many, or

@@ -86,6 +86,7 @@ fn end_to_end(
     cmd!(sh, "{xtask} cluster up --name {cluster} --profile {profile}").quiet().run()?;
     let outcome = step(format!("end-to-end tests: {profile}"), || {
         // Built outside: inside there is no way to fetch a crate.
+        cmd!(sh, "cargo build --quiet --workspace --bins").quiet().run()?;
         cmd!(sh, "cargo test --quiet --package e2e --no-run").quiet().run()?;
         tally.add(&mut inside(xtask, cluster, tests))
     });
