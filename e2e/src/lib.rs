@@ -10,12 +10,7 @@ use anyhow::{Context, Result, bail};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, DeleteParams, ObjectMeta, PostParams};
 use kube::{Client, ResourceExt};
-use std::fmt::Debug;
-use std::time::Duration;
-use tokio::time::{Instant, sleep};
-
-/// How often a condition is looked at.
-const POLL: Duration = Duration::from_millis(50);
+pub use test_support::eventually;
 
 /// A client of the cluster that KUBECONFIG names.
 pub async fn client() -> Result<Client> {
@@ -63,27 +58,5 @@ impl TestNamespace {
     pub async fn delete(self) -> Result<()> {
         Api::<Namespace>::all(self.client.clone()).delete(&self.name, &DeleteParams::background()).await?;
         Ok(())
-    }
-}
-
-/// Looks until `observe` gives something for which `holds`, and returns it; shows what was seen last if time runs out.
-pub async fn eventually<T, F>(
-    what: &str,
-    limit: Duration,
-    mut observe: impl FnMut() -> F,
-    holds: impl Fn(&T) -> bool,
-) -> Result<T>
-where
-    T: Debug,
-    F: Future<Output = Result<T>>,
-{
-    let deadline = Instant::now() + limit;
-    loop {
-        let seen = observe().await;
-        match seen {
-            Ok(seen) if holds(&seen) => return Ok(seen),
-            seen if Instant::now() >= deadline => bail!("{what}: not within {limit:?}; last seen: {seen:#?}"),
-            _ => sleep(POLL).await,
-        }
     }
 }

@@ -13,9 +13,22 @@ const PROMETHEUS_DURATION_PATTERN: &str =
 const CONDITION_TYPE_PATTERN: &str = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$";
 const CONDITION_REASON_PATTERN: &str = "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$";
 
-/// CEL rules with the sentence that a violation shows.
-pub fn rules(rules: &[(&str, &str)]) -> Value {
-    rules.iter().map(|(rule, message)| json!({ "rule": rule, "message": message })).collect()
+/// A CEL rule, and the sentence that a violation shows.
+pub type Rule = (&'static str, &'static str);
+
+/// What a daemon that the operator runs needs, and what one that runs elsewhere needs.
+pub const DAEMON_RULES: [Rule; 3] = [
+    ("!self.external ? has(self.slurmKeyRef) : true", "slurmKeyRef must be set when external is false"),
+    (
+        "!self.external ? has(self.jwtKeyRef) || has(self.jwtHs256KeyRef) : true",
+        "jwtKeyRef or jwtHs256KeyRef must be set when external is false",
+    ),
+    ("self.external ? has(self.externalConfig) : true", "externalConfig must be set when external is true"),
+];
+
+/// Rules in the form of a schema.
+pub fn rules<'a>(rules: impl IntoIterator<Item = &'a Rule>) -> Value {
+    rules.into_iter().map(|(rule, message)| json!({ "rule": rule, "message": message })).collect()
 }
 
 /// A whole number without a declared width.

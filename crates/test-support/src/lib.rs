@@ -3,3 +3,6 @@
 #![expect(clippy::expect_used, reason = "a panic is how a test fails")]
 
 pub mod conformance;
+mod eventually;
+
+pub use eventually::eventually;

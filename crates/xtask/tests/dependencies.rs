@@ -12,13 +12,13 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("slurm-conf", &[]),
     ("slurm-jwt", &[]),
     ("slurm-rest", &["slurm-conf", "slurm-jwt"]),
-    ("slurm-fake", &["slurm-conf", "slurm-jwt", "slurm-rest"]),
+    ("slurm-fake", &["slurm-conf", "slurm-jwt", "slurm-rest", "test-support"]),
     ("test-support", &[]),
     ("xtask", &[]),
     ("pod-builder", &["slinky-api"]),
     ("operator-runtime", &["slinky-api"]),
     ("expectations", &["operator-runtime"]),
-    ("e2e", &["operator-runtime", "slinky-api", "slurm-fake", "slurm-jwt", "slurm-rest"]),
+    ("e2e", &["operator-runtime", "slinky-api", "test-support"]),
 ];
 
 /// Never part of a binary.

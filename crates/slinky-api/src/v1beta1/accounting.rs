@@ -39,11 +39,7 @@ const DEFAULT_STORAGE_DATABASE: &str = "slurm_acct_db";
     printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
-#[schemars(extend("x-kubernetes-validations" = schema::rules(&[
-    ("!self.external ? has(self.slurmKeyRef) : true", "slurmKeyRef must be set when external is false"),
-    ("!self.external ? has(self.jwtKeyRef) || has(self.jwtHs256KeyRef) : true", "jwtKeyRef or jwtHs256KeyRef must be set when external is false"),
-    ("self.external ? has(self.externalConfig) : true", "externalConfig must be set when external is true"),
-])))]
+#[schemars(extend("x-kubernetes-validations" = schema::rules(&schema::DAEMON_RULES)))]
 pub struct AccountingSpec {
     /// The key that Slurm daemons authenticate each other with.
     pub slurm_key_ref: Option<SecretKeySelector>,

@@ -14,6 +14,11 @@ use serde_json::{Map, Value};
 use serde_with::skip_serializing_none;
 use std::collections::BTreeMap;
 
+const HA_RULE: schema::Rule = (
+    "has(self.ha) && self.ha.enabled ? has(self.persistence) && self.persistence.enabled && self.persistence.existingClaim.size() > 0 : true",
+    "Slurm HA requires persistence.existingClaim to name a PersistentVolumeClaim with access mode ReadWriteMany",
+);
+
 /// A Slurm cluster: its slurmctld, or the address of one that runs elsewhere.
 #[skip_serializing_none]
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -41,12 +46,7 @@ use std::collections::BTreeMap;
     printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
-#[schemars(extend("x-kubernetes-validations" = schema::rules(&[
-    ("!self.external ? has(self.slurmKeyRef) : true", "slurmKeyRef must be set when external is false"),
-    ("!self.external ? has(self.jwtKeyRef) || has(self.jwtHs256KeyRef) : true", "jwtKeyRef or jwtHs256KeyRef must be set when external is false"),
-    ("self.external ? has(self.externalConfig) : true", "externalConfig must be set when external is true"),
-    ("has(self.ha) && self.ha.enabled ? has(self.persistence) && self.persistence.enabled && self.persistence.existingClaim.size() > 0 : true", "Slurm HA requires persistence.existingClaim to name a PersistentVolumeClaim with access mode ReadWriteMany"),
-])))]
+#[schemars(extend("x-kubernetes-validations" = schema::rules(schema::DAEMON_RULES.iter().chain([&HA_RULE]))))]
 pub struct ControllerSpec {
     /// Name of the Slurm cluster; `<namespace>_<name>` if not set.
     pub cluster_name: Option<String>,

@@ -10,13 +10,10 @@ use slurm_rest::{Clock, Limits, Node, NodeUpdate, SlurmClient, TOKEN_HEADER, Tok
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::{Instant, sleep};
 
 /// How long Slurm may take to schedule a job, to hear of a slurmd, to clean up.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How often a condition is looked at.
-const POLL: Duration = Duration::from_millis(200);
 
 /// A Slurm to ask: two idle nodes of two processors each, both in the partition `all`.
 pub struct Lab {
@@ -133,22 +130,10 @@ impl Lab {
 }
 
 /// Looks until what is seen holds, and returns it; shows what was seen last when patience is over.
-pub async fn eventually<T, F>(
-    what: &str,
-    mut observe: impl FnMut() -> F,
-    holds: impl Fn(&T) -> bool,
-) -> Result<T>
+pub async fn eventually<T, F>(what: &str, observe: impl FnMut() -> F, holds: impl Fn(&T) -> bool) -> Result<T>
 where
     T: Debug,
     F: Future<Output = Result<T>>,
 {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        let seen = observe().await?;
-        if holds(&seen) {
-            return Ok(seen);
-        }
-        ensure!(Instant::now() < deadline, "{what}: not within {PATIENCE:?}; last seen: {seen:#?}");
-        sleep(POLL).await;
-    }
+    test_support::eventually(what, PATIENCE, observe, holds).await
 }
