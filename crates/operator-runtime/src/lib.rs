@@ -10,6 +10,7 @@ pub mod backoff;
 pub mod client;
 pub mod error;
 pub mod events;
+mod exact;
 pub mod lease;
 pub mod metrics;
 mod per_object;
@@ -25,6 +26,7 @@ mod tasks;
 
 pub use args::Args;
 pub use error::{Class, Classify};
+pub use exact::Exact;
 pub use per_object::{ObjectKey, PerObject};
 pub use ready::Gate;
 pub use run::run;
