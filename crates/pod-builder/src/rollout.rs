@@ -1,0 +1,124 @@
+//! How far a workload has come.
+
+use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
+
+/// How far a workload has come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Rollout {
+    /// All pods are those that are wanted, and ready.
+    Complete,
+    /// Some are not yet: says how many, for people.
+    Underway(String),
+}
+
+/// Of a Deployment.
+pub fn deployment_rollout(deployment: &Deployment) -> Rollout {
+    let status = deployment.status.clone().unwrap_or_default();
+    rollout(&Counts {
+        is_observed: status.observed_generation >= deployment.metadata.generation,
+        wanted: deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1),
+        updated: status.updated_replicas.unwrap_or_default(),
+        ready: status.ready_replicas.unwrap_or_default(),
+        all: status.replicas.unwrap_or_default(),
+    })
+}
+
+/// Of a StatefulSet.
+pub fn stateful_set_rollout(set: &StatefulSet) -> Rollout {
+    let status = set.status.clone().unwrap_or_default();
+    // Where nothing changes the controller leaves out how many pods are updated.
+    let is_settled = status.current_revision.is_some() && status.current_revision == status.update_revision;
+    let updated = status.updated_replicas.unwrap_or_default();
+    rollout(&Counts {
+        is_observed: status.observed_generation >= set.metadata.generation,
+        wanted: set.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1),
+        updated: if is_settled { status.replicas } else { updated },
+        ready: status.ready_replicas.unwrap_or_default(),
+        all: status.replicas,
+    })
+}
+
+struct Counts {
+    is_observed: bool,
+    wanted: i32,
+    updated: i32,
+    ready: i32,
+    all: i32,
+}
+
+fn rollout(counts: &Counts) -> Rollout {
+    let Counts { wanted, updated, ready, all, .. } = counts;
+    if !counts.is_observed {
+        return Rollout::Underway("Kubernetes has not seen the latest change yet".to_owned());
+    }
+    if updated < wanted {
+        return Rollout::Underway(format!("{updated} of {wanted} pods are up to date"));
+    }
+    if all > wanted {
+        return Rollout::Underway(format!("{} old pods are still there", all - wanted));
+    }
+    if ready < wanted {
+        return Rollout::Underway(format!("{ready} of {wanted} pods are ready"));
+    }
+    Rollout::Complete
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    fn underway(text: &str) -> Rollout {
+        Rollout::Underway(text.to_owned())
+    }
+
+    #[rstest]
+    #[case::new(json!({}), underway("Kubernetes has not seen the latest change yet"))]
+    #[case::stale(json!({ "observedGeneration": 1, "replicas": 2, "updatedReplicas": 2, "readyReplicas": 2 }),
+        underway("Kubernetes has not seen the latest change yet"))]
+    #[case::creating(json!({ "observedGeneration": 2, "replicas": 2, "updatedReplicas": 1 }),
+        underway("1 of 2 pods are up to date"))]
+    #[case::old_ones_left(json!({ "observedGeneration": 2, "replicas": 3, "updatedReplicas": 2, "readyReplicas": 3 }),
+        underway("1 old pods are still there"))]
+    #[case::starting(json!({ "observedGeneration": 2, "replicas": 2, "updatedReplicas": 2, "readyReplicas": 1 }),
+        underway("1 of 2 pods are ready"))]
+    #[case::done(json!({ "observedGeneration": 2, "replicas": 2, "updatedReplicas": 2, "readyReplicas": 2 }),
+        Rollout::Complete)]
+    fn a_deployment_is_complete_when_all_pods_are_new_and_ready(
+        #[case] status: Value,
+        #[case] expected: Rollout,
+    ) {
+        let deployment = json!({
+            "metadata": { "generation": 2 },
+            "spec": { "replicas": 2, "selector": {}, "template": {} },
+            "status": status,
+        });
+        assert_eq!(deployment_rollout(&serde_json::from_value(deployment).unwrap()), expected);
+    }
+
+    #[test]
+    fn nothing_wanted_and_nothing_there_is_complete() {
+        let deployment = json!({
+            "metadata": { "generation": 1 },
+            "spec": { "replicas": 0, "selector": {}, "template": {} },
+            "status": { "observedGeneration": 1 },
+        });
+        assert_eq!(deployment_rollout(&serde_json::from_value(deployment).unwrap()), Rollout::Complete);
+    }
+
+    #[rstest]
+    #[case::settled(json!({ "currentRevision": "a", "updateRevision": "a", "readyReplicas": 1 }), Rollout::Complete)]
+    #[case::rolling(json!({ "currentRevision": "a", "updateRevision": "b", "readyReplicas": 1 }),
+        underway("0 of 1 pods are up to date"))]
+    #[case::restarting(json!({ "currentRevision": "a", "updateRevision": "a" }), underway("0 of 1 pods are ready"))]
+    fn a_stateful_set_that_changes_nothing_is_up_to_date(#[case] status: Value, #[case] expected: Rollout) {
+        let mut set = json!({
+            "metadata": { "generation": 1 },
+            "spec": { "replicas": 1, "selector": {}, "serviceName": "s", "template": {} },
+            "status": { "observedGeneration": 1, "replicas": 1 },
+        });
+        set["status"].as_object_mut().unwrap().extend(status.as_object().unwrap().clone());
+        assert_eq!(stateful_set_rollout(&serde_json::from_value(set).unwrap()), expected);
+    }
+}
