@@ -13,6 +13,7 @@ pub mod events;
 mod exact;
 pub mod lease;
 pub mod metrics;
+mod pass;
 mod per_object;
 mod readable;
 mod ready;
@@ -27,11 +28,12 @@ mod tasks;
 pub use args::Args;
 pub use error::{Class, Classify};
 pub use exact::Exact;
+pub use pass::{Pass, PassError};
 pub use per_object::{ObjectKey, PerObject};
 pub use ready::Gate;
 pub use run::run;
 pub use runtime::Runtime;
-pub use scope::{Scope, Watched};
+pub use scope::{Scope, Watched, find};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

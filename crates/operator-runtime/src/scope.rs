@@ -10,7 +10,7 @@ use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
 use k8s_openapi::NamespaceResourceScope;
 use kube::core::{DeserializeGuard, PartialObjectMeta};
-use kube::runtime::reflector::{self, Store, store::Writer};
+use kube::runtime::reflector::{self, ObjectRef, Store, store::Writer};
 use kube::runtime::{Controller, WatchStreamExt, watcher};
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
@@ -156,6 +156,11 @@ impl Scope {
             filled.cancelled().await;
         }
     }
+}
+
+/// An object in a cache, by namespace and name.
+pub fn find<K: Watched>(cache: &Store<K>, namespace: &str, name: &str) -> Option<Arc<K>> {
+    cache.get(&ObjectRef::new(name).within(namespace))
 }
 
 /// Logs and counts the errors of a watch, and passes on the rest.

@@ -14,7 +14,6 @@ use std::time::Duration;
 /// How long Slurm may take to schedule a job, to hear of a slurmd, to clean up.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-
 /// A Slurm to ask: two idle nodes of two processors each, both in the partition `all`.
 pub struct Lab {
     /// Leads to its slurmrestd.

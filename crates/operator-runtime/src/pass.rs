@@ -1,0 +1,180 @@
+//! One pass over the children of an object: each step is tried, whatever becomes of the others, and everything that
+//! went wrong is told.
+
+use crate::apply::{Applied, Object};
+use crate::error::{Class, Classify, chain};
+use crate::events::{EventType, Notice};
+use crate::scope::Scope;
+use kube::{Resource, ResourceExt};
+use std::convert::Infallible;
+use std::fmt;
+
+/// A pass over the children of `owner`.
+pub struct Pass<'a, O> {
+    scope: &'a Scope,
+    owner: &'a O,
+    failures: Vec<StepError>,
+}
+
+impl<'a, O: Resource<DynamicType = ()>> Pass<'a, O> {
+    /// Begins a pass.
+    pub fn new(scope: &'a Scope, owner: &'a O) -> Self {
+        Self { scope, owner, failures: Vec::new() }
+    }
+
+    /// Makes a child what it should be, if it could be built. Gives the child as it is now; `None` if the step failed,
+    /// or if there is no child to speak of yet.
+    pub async fn apply<K, E>(
+        &mut self,
+        step: &'static str,
+        desired: Result<K, E>,
+        live: Option<&K>,
+    ) -> Option<K>
+    where
+        K: Object,
+        E: Classify + Send + Sync + 'static,
+    {
+        let desired = self.keep(step, desired)?;
+        let applied = self.scope.applier().apply(&desired, live).await;
+        match self.keep(step, applied)? {
+            Applied::Created(object) => {
+                self.tell_of_creation(&object);
+                Some(object)
+            }
+            Applied::Changed(object) => Some(object),
+            Applied::Unchanged | Applied::Immutable => live.cloned(),
+            Applied::Terminating => None,
+        }
+    }
+
+    /// Deletes a child that is not wanted any more.
+    pub async fn delete<K: Object>(&mut self, step: &'static str, live: &K) {
+        let deleted = self.scope.applier().delete_if_owned(live, self.owner).await;
+        self.keep(step, deleted);
+    }
+
+    /// What a step gave; its error is kept for the end of the pass.
+    pub fn keep<T, E>(&mut self, step: &'static str, outcome: Result<T, E>) -> Option<T>
+    where
+        E: Classify + Send + Sync + 'static,
+    {
+        outcome.map_err(|error| self.failures.push(StepError { step, error: Box::new(error) })).ok()
+    }
+
+    /// Ends the pass.
+    pub fn finish(self) -> Result<(), PassError> {
+        if self.failures.is_empty() { Ok(()) } else { Err(PassError(self.failures)) }
+    }
+
+    fn tell_of_creation<K: Object>(&self, child: &K) {
+        let kind = K::kind(&());
+        let notice = Notice {
+            type_: EventType::Normal,
+            reason: "CreateSucceeded".to_owned(),
+            action: "Create".to_owned(),
+            note: format!("Created {kind}: {}/{}", child.namespace().unwrap_or_default(), child.name_any()),
+            related: Some(child.object_ref(&())),
+        };
+        self.scope.events().publish(self.owner, notice);
+    }
+}
+
+/// A step that failed.
+#[derive(Debug)]
+struct StepError {
+    step: &'static str,
+    error: Box<dyn Classify + Send + Sync>,
+}
+
+/// The steps of a pass that failed, at least one.
+#[derive(Debug)]
+pub struct PassError(Vec<StepError>);
+
+impl fmt::Display for PassError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, StepError { step, error }) in self.0.iter().enumerate() {
+            let separator = if index == 0 { "" } else { "; " };
+            write!(f, "{separator}failed {step:?} step: {}", chain(error.as_ref()))?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for PassError {}
+
+impl Classify for PassError {
+    /// The one that is worth trying again first.
+    fn class(&self) -> Class {
+        let classes = self.0.iter().map(|failure| failure.error.class());
+        classes
+            .min_by_key(|class| match class {
+                Class::Transient => (0, None),
+                Class::Waiting(after) => (1, Some(*after)),
+                Class::Invalid => (2, None),
+            })
+            .unwrap_or(Class::Transient)
+    }
+
+    fn category(&self) -> &'static str {
+        self.0.first().map_or("SyncFailed", |failure| failure.error.category())
+    }
+}
+
+/// The error of children that can always be built.
+impl Classify for Infallible {
+    fn class(&self) -> Class {
+        match *self {}
+    }
+
+    fn category(&self) -> &'static str {
+        match *self {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+    use std::time::Duration;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("{1}")]
+    struct Told(Class, &'static str);
+
+    impl Classify for Told {
+        fn class(&self) -> Class {
+            self.0
+        }
+
+        fn category(&self) -> &'static str {
+            self.1
+        }
+    }
+
+    const SOON: Class = Class::Waiting(Duration::from_secs(1));
+    const LATE: Class = Class::Waiting(Duration::from_secs(9));
+
+    fn failed(steps: &[(&'static str, Class)]) -> PassError {
+        let error =
+            |(step, class): &(&'static str, Class)| StepError { step, error: Box::new(Told(*class, "Told")) };
+        PassError(steps.iter().map(error).collect())
+    }
+
+    #[rstest]
+    #[case::a_fault_may_pass_at_any_time(&[("a", Class::Invalid), ("b", Class::Transient), ("c", SOON)], Class::Transient)]
+    #[case::the_soonest(&[("a", LATE), ("b", Class::Invalid), ("c", SOON)], SOON)]
+    #[case::only_an_edit_helps(&[("a", Class::Invalid)], Class::Invalid)]
+    fn the_next_try_is_that_of_the_most_hopeful_step(
+        #[case] steps: &[(&'static str, Class)],
+        #[case] class: Class,
+    ) {
+        assert_eq!(failed(steps).class(), class);
+    }
+
+    #[test]
+    fn every_failed_step_is_named() {
+        let error = failed(&[("Service", SOON), ("Deployment", SOON)]);
+        assert_eq!(error.to_string(), "failed \"Service\" step: Told; failed \"Deployment\" step: Told");
+        assert_eq!(error.category(), "Told");
+    }
+}

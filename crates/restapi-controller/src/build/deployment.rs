@@ -1,0 +1,183 @@
+//! The Deployment of slurmrestd.
+
+use super::BuildError;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{
+    Container, ContainerPort, EnvVar, PodSecurityContext, PodSpec, SecurityContext,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::ResourceExt;
+use operator_runtime::Exact;
+use pod_builder::parts::{
+    SLURM_ETC, config_map_items, item, mount, patient, projected, read_only, secret_items, tcp_probe,
+};
+use pod_builder::{Containers, Template, append_args, build_container, layered, layered_annotations};
+use serde_json::{Value, json};
+use slinky_api::labels::{App, annotations, common_labels, selector_labels};
+use slinky_api::names::{self, SLURMRESTD_ID, SLURMRESTD_PORT};
+use slinky_api::ownership::controller_reference;
+use slinky_api::v1beta1::{Controller, PodTemplate, RestApi};
+use std::collections::BTreeMap;
+
+/// Mode of files that only their reader may see.
+const PRIVATE: i32 = 0o600;
+
+/// The Deployment `<name>-restapi`, for the cluster of `controller`.
+pub fn build_deployment(restapi: &RestApi, controller: &Controller) -> Result<Exact<Deployment>, BuildError> {
+    let name = names::restapi_workload(&restapi.name_any());
+    let template = restapi.spec.template.clone().unwrap_or_default();
+    let user = template.metadata.clone().unwrap_or_default();
+    let annotations = layered_annotations([Some(restapi.annotations()), user.annotations.as_ref()]);
+    let labels = layered([Some(restapi.labels()), user.labels.as_ref(), Some(&common_labels(restapi))]);
+    let default_container =
+        BTreeMap::from([(annotations::DEFAULT_CONTAINER.to_owned(), RestApi::NAME.to_owned())]);
+    let pod_metadata = ObjectMeta {
+        name: Some(name.clone()),
+        namespace: restapi.namespace(),
+        labels: Some(labels.clone()),
+        annotations: Some(layered([Some(&annotations), Some(&default_container)])),
+        ..ObjectMeta::default()
+    };
+    let deployment = json!({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {
+            "name": name,
+            "namespace": restapi.namespace(),
+            "labels": labels,
+            "annotations": annotations,
+            "ownerReferences": controller_reference(restapi).map(|owner| [owner]),
+        },
+        "spec": {
+            "replicas": restapi.spec.replicas,
+            "revisionHistoryLimit": 0,
+            "selector": { "matchLabels": selector_labels(restapi) },
+            "template": build_pod(restapi, controller, pod_metadata, &template)?.to_value(),
+        },
+    });
+    Ok(Exact::new(deployment)?)
+}
+
+fn build_pod(
+    restapi: &RestApi,
+    controller: &Controller,
+    metadata: ObjectMeta,
+    template: &PodTemplate,
+) -> Result<Template, BuildError> {
+    let slurm_key = controller.spec.slurm_key_ref.clone().unwrap_or_default();
+    let base = PodSpec {
+        automount_service_account_token: Some(false),
+        security_context: Some(PodSecurityContext {
+            run_as_non_root: Some(true),
+            run_as_user: Some(SLURMRESTD_ID),
+            run_as_group: Some(SLURMRESTD_ID),
+            fs_group: Some(SLURMRESTD_ID),
+            ..PodSecurityContext::default()
+        }),
+        volumes: Some(vec![projected(
+            SLURM_ETC,
+            PRIVATE,
+            vec![
+                config_map_items(
+                    &names::controller::config(&controller.name_any()),
+                    vec![item("slurm.conf", "slurm.conf", None)],
+                ),
+                secret_items(&slurm_key.name, vec![item(&slurm_key.key, "slurm.key", None)]),
+            ],
+        )]),
+        ..PodSpec::default()
+    };
+    let containers = Containers { init: vec![], main: vec![build_slurmrestd(restapi, controller)?] };
+    Ok(Template::build(metadata, &base, containers, "template.spec", &template.spec)?)
+}
+
+fn build_slurmrestd(restapi: &RestApi, controller: &Controller) -> Result<Value, BuildError> {
+    // Without accounting the plugins that talk to slurmdbd would fail at start.
+    let plugins = controller.spec.accounting_ref.is_none().then_some(["-s", "openapi/slurmctld"]);
+    let base = Container {
+        name: RestApi::NAME.to_owned(),
+        args: plugins.map(|args| args.map(str::to_owned).to_vec()),
+        env: Some(vec![
+            env("SLURM_JWT", "daemon"),
+            env("SLURMRESTD_SECURITY", "disable_unshare_files,disable_unshare_sysv"),
+        ]),
+        ports: Some(vec![ContainerPort {
+            name: Some(RestApi::NAME.to_owned()),
+            container_port: SLURMRESTD_PORT,
+            protocol: Some("TCP".to_owned()),
+            ..ContainerPort::default()
+        }]),
+        startup_probe: Some(patient(tcp_probe(SLURMRESTD_PORT))),
+        liveness_probe: Some(patient(tcp_probe(SLURMRESTD_PORT))),
+        readiness_probe: Some(tcp_probe(SLURMRESTD_PORT)),
+        security_context: Some(SecurityContext {
+            run_as_non_root: Some(true),
+            run_as_user: Some(SLURMRESTD_ID),
+            run_as_group: Some(SLURMRESTD_ID),
+            ..SecurityContext::default()
+        }),
+        volume_mounts: Some(vec![read_only(mount(SLURM_ETC, "/etc/slurm"))]),
+        ..Container::default()
+    };
+    let mut container = build_container(RestApi::NAME, &base, &restapi.spec.slurmrestd)?;
+    // The address has to be the last argument, after those of the user.
+    append_args(&mut container, [json!(format!("0.0.0.0:{SLURMRESTD_PORT}"))]);
+    Ok(container)
+}
+
+fn env(name: &str, value: &str) -> EnvVar {
+    EnvVar { name: name.to_owned(), value: Some(value.to_owned()), value_from: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn restapi() -> RestApi {
+        let json = json!({
+            "metadata": {
+                "name": "rest",
+                "namespace": "ns",
+                "uid": "u",
+                "labels": { "team": "hpc" },
+                "annotations": { annotations::LAST_APPLIED: "{}" },
+            },
+            "spec": {
+                "controllerRef": { "name": "slurm" },
+                "slurmrestd": { "image": "slurmrestd:26.05", "args": ["-vv"], "fieldOfTomorrow": true },
+                "template": { "metadata": { "annotations": { "a": "1" } }, "spec": { "nodeSelector": { "n": "1" } } },
+            },
+        });
+        serde_json::from_value(json).unwrap()
+    }
+
+    fn controller(accounting: bool) -> Controller {
+        let mut spec = json!({ "slurmKeyRef": { "name": "auth", "key": "slurm" } });
+        if accounting {
+            spec["accountingRef"] = json!({ "name": "acct" });
+        }
+        serde_json::from_value(json!({ "metadata": { "name": "slurm", "namespace": "ns" }, "spec": spec }))
+            .unwrap()
+    }
+
+    #[test]
+    fn deployment() {
+        insta::assert_yaml_snapshot!(build_deployment(&restapi(), &controller(false)).unwrap());
+    }
+
+    #[test]
+    fn with_accounting_all_plugins_are_loaded_and_the_address_stays_last() {
+        let deployment =
+            serde_json::to_value(build_deployment(&restapi(), &controller(true)).unwrap()).unwrap();
+        let args = &deployment["spec"]["template"]["spec"]["containers"][0]["args"];
+        assert_eq!(*args, json!(["-vv", "0.0.0.0:6820"]));
+    }
+
+    #[test]
+    fn an_ill_typed_override_names_its_field() {
+        let mut restapi = restapi();
+        restapi.spec.slurmrestd = slinky_api::Raw::new(json!({ "image": 5 }));
+        let error = build_deployment(&restapi, &controller(false)).unwrap_err().to_string();
+        assert!(error.starts_with("slurmrestd.image"), "{error}");
+    }
+}

@@ -1,0 +1,32 @@
+//! The Service of slurmrestd.
+
+use super::BuildError;
+use k8s_openapi::api::core::v1::Service;
+use kube::ResourceExt;
+use operator_runtime::Exact;
+use pod_builder::{ComponentPort, build_service_spec, layered, layered_annotations};
+use serde_json::json;
+use slinky_api::labels::{App, common_labels, selector_labels};
+use slinky_api::names::{SLURMRESTD_PORT, restapi_workload};
+use slinky_api::ownership::controller_reference;
+use slinky_api::v1beta1::RestApi;
+
+/// The Service `<name>-restapi`. It carries the metadata that the user gave it, and not the RestApi's own.
+pub fn build_service(restapi: &RestApi) -> Result<Exact<Service>, BuildError> {
+    let template = restapi.spec.service.clone().unwrap_or_default();
+    let user = template.metadata.clone().unwrap_or_default();
+    let port = ComponentPort { name: RestApi::NAME, default: SLURMRESTD_PORT };
+    let service = json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": restapi_workload(&restapi.name_any()),
+            "namespace": restapi.namespace(),
+            "labels": layered([user.labels.as_ref(), Some(&common_labels(restapi))]),
+            "annotations": layered_annotations([user.annotations.as_ref()]),
+            "ownerReferences": controller_reference(restapi).map(|owner| [owner]),
+        },
+        "spec": build_service_spec(&template, port, &selector_labels(restapi))?,
+    });
+    Ok(Exact::new(service)?)
+}

@@ -1,0 +1,31 @@
+//! What a RestApi depends on, from caches.
+
+use crate::controller::Context;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Service;
+use kube::ResourceExt;
+use operator_runtime::{Exact, find};
+use slinky_api::names::restapi_workload;
+use slinky_api::v1beta1::{Controller, RestApi};
+use std::sync::Arc;
+
+/// What there is.
+pub struct Observed {
+    /// The Controller of the Slurm cluster.
+    pub controller: Option<Arc<Controller>>,
+    /// The Service of slurmrestd.
+    pub service: Option<Arc<Exact<Service>>>,
+    /// The Deployment of slurmrestd.
+    pub deployment: Option<Arc<Exact<Deployment>>>,
+}
+
+/// Looks into the caches.
+pub fn observe(restapi: &RestApi, context: &Context) -> Observed {
+    let namespace = restapi.namespace().unwrap_or_default();
+    let child = restapi_workload(&restapi.name_any());
+    Observed {
+        controller: find(&context.controllers, &namespace, &restapi.spec.controller_ref.name),
+        service: find(&context.services, &namespace, &child),
+        deployment: find(&context.deployments, &namespace, &child),
+    }
+}

@@ -1,0 +1,26 @@
+//! What a RestApi's status says.
+
+use crate::execute::Outcome;
+use jiff::Timestamp;
+use operator_runtime::Classify;
+use pod_builder::{Rollout, deployment_rollout};
+use slinky_api::conditions::{Summary, summarise};
+use slinky_api::v1beta1::{RestApi, RestApiStatus};
+
+/// The status after a pass.
+pub fn status(restapi: &RestApi, outcome: &Outcome, now: Timestamp) -> RestApiStatus {
+    let mut status = restapi.status.clone().unwrap_or_default();
+    summarise(&mut status.conditions, &summary(outcome), restapi.metadata.generation, now);
+    status
+}
+
+fn summary(outcome: &Outcome) -> Summary {
+    if let Err(error) = &outcome.result {
+        return Summary::Degraded(error.category(), error.to_string());
+    }
+    match outcome.deployment.as_deref().map(deployment_rollout) {
+        Some(Rollout::Complete) => Summary::Ready,
+        Some(Rollout::Underway(progress)) => Summary::Progressing("RollingOut", progress),
+        None => Summary::Progressing("Replacing", "the old Deployment is being deleted".to_owned()),
+    }
+}
