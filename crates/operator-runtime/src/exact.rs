@@ -25,6 +25,13 @@ impl<K: DeserializeOwned> Exact<K> {
     }
 }
 
+impl<K> Exact<K> {
+    /// All of the object.
+    pub fn as_json(&self) -> &Value {
+        &self.json
+    }
+}
+
 impl<K> Deref for Exact<K> {
     type Target = K;
 

@@ -2,7 +2,7 @@
 //!
 //! Pure functions: custom resource in, JSON of the child out. The operator's part is written with typed structs;
 //! the user's part stays the JSON that it is, so that nothing in it is lost ([`build_container`], [`Template`]).
-//! The result is JSON as well; [`same_template`] tells whether it means the same as what runs.
+//! The result is JSON as well; [`keep_running_template`] keeps the pods that run when it means the same.
 //!
 //! The merge is Kubernetes' strategic merge, and differs from it on purpose where that would ignore what the user
 //! wrote or build what the API server refuses:
@@ -21,6 +21,7 @@ pub mod parts;
 mod quantity;
 mod resources;
 mod rollout;
+mod running;
 mod schema;
 mod service;
 mod template;
@@ -33,6 +34,7 @@ pub use metadata::{layered, layered_annotations};
 pub use quantity::{InvalidQuantity, Quantity};
 pub use resources::{Granted, LimitError, granted};
 pub use rollout::{Rollout, deployment_rollout, stateful_set_rollout};
+pub use running::keep_running_template;
 pub use service::{ComponentPort, ServiceError, build_headless_spec, build_service_spec};
 pub use template::{Containers, DNS_SEARCHES, REQUIRED_ANTI_AFFINITY, TOLERATIONS, Template};
 pub use typed::IllTyped;

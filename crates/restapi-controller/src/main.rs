@@ -9,6 +9,9 @@ mod status;
 
 use clap::Parser;
 
+/// The binary's name, and the field manager under which it writes.
+const NAME: &str = "restapi-controller";
+
 /// Runs slurmrestd for each RestApi resource.
 #[derive(Parser)]
 #[command(version)]
@@ -20,5 +23,5 @@ struct Args {
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let args = Args::parse();
-    operator_runtime::run("restapi-controller", args.runtime, controller::start).await
+    operator_runtime::run(NAME, args.runtime, controller::start).await
 }

@@ -49,10 +49,9 @@ impl Classify for Obstacle {
 /// Decides.
 pub fn plan(restapi: &RestApi, observed: &Observed) -> Plan {
     let missing = || Obstacle::NoController(restapi.spec.controller_ref.name.clone());
-    let deployment = observed
-        .controller
-        .as_ref()
-        .ok_or_else(missing)
-        .and_then(|controller| Ok(build_deployment(restapi, controller)?));
+    let deployment =
+        observed.controller.as_ref().ok_or_else(missing).and_then(|controller| {
+            Ok(build_deployment(restapi, controller, observed.deployment.as_deref())?)
+        });
     Plan { service: build_service(restapi).map_err(Obstacle::from), deployment }
 }

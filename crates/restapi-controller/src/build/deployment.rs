@@ -11,7 +11,9 @@ use operator_runtime::Exact;
 use pod_builder::parts::{
     SLURM_ETC, config_map_items, item, mount, patient, projected, read_only, secret_items, tcp_probe,
 };
-use pod_builder::{Containers, Template, append_args, build_container, layered, layered_annotations};
+use pod_builder::{
+    Containers, Template, append_args, build_container, keep_running_template, layered, layered_annotations,
+};
 use serde_json::{Value, json};
 use slinky_api::labels::{App, annotations, common_labels, selector_labels};
 use slinky_api::names::{self, SLURMRESTD_ID, SLURMRESTD_PORT};
@@ -22,8 +24,12 @@ use std::collections::BTreeMap;
 /// Mode of files that only their reader may see.
 const PRIVATE: i32 = 0o600;
 
-/// The Deployment `<name>-restapi`, for the cluster of `controller`.
-pub fn build_deployment(restapi: &RestApi, controller: &Controller) -> Result<Exact<Deployment>, BuildError> {
+/// The Deployment `<name>-restapi`, for the cluster of `controller`. Pods of `live` that mean the same keep running.
+pub fn build_deployment(
+    restapi: &RestApi,
+    controller: &Controller,
+    live: Option<&Exact<Deployment>>,
+) -> Result<Exact<Deployment>, BuildError> {
     let name = names::restapi_workload(&restapi.name_any());
     let template = restapi.spec.template.clone().unwrap_or_default();
     let user = template.metadata.clone().unwrap_or_default();
@@ -55,7 +61,7 @@ pub fn build_deployment(restapi: &RestApi, controller: &Controller) -> Result<Ex
             "template": build_pod(restapi, controller, pod_metadata, &template)?.to_value(),
         },
     });
-    Ok(Exact::new(deployment)?)
+    Ok(Exact::new(keep_running_template(deployment, live.map(Exact::as_json), crate::NAME))?)
 }
 
 fn build_pod(
@@ -162,13 +168,13 @@ mod tests {
 
     #[test]
     fn deployment() {
-        insta::assert_yaml_snapshot!(build_deployment(&restapi(), &controller(false)).unwrap());
+        insta::assert_yaml_snapshot!(build_deployment(&restapi(), &controller(false), None).unwrap());
     }
 
     #[test]
     fn with_accounting_all_plugins_are_loaded_and_the_address_stays_last() {
         let deployment =
-            serde_json::to_value(build_deployment(&restapi(), &controller(true)).unwrap()).unwrap();
+            serde_json::to_value(build_deployment(&restapi(), &controller(true), None).unwrap()).unwrap();
         let args = &deployment["spec"]["template"]["spec"]["containers"][0]["args"];
         assert_eq!(*args, json!(["-vv", "0.0.0.0:6820"]));
     }
@@ -177,7 +183,7 @@ mod tests {
     fn an_ill_typed_override_names_its_field() {
         let mut restapi = restapi();
         restapi.spec.slurmrestd = slinky_api::Raw::new(json!({ "image": 5 }));
-        let error = build_deployment(&restapi, &controller(false)).unwrap_err().to_string();
+        let error = build_deployment(&restapi, &controller(false), None).unwrap_err().to_string();
         assert!(error.starts_with("slurmrestd.image"), "{error}");
     }
 }

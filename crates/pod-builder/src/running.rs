@@ -1,0 +1,103 @@
+//! Keeps the pods that run when a new template means the same.
+
+use crate::compare::{LastWriter, same_template};
+use serde_json::Value;
+
+/// `workload` with the pod template of `live`, where the two mean the same but are not written alike.
+///
+/// `manager` is the field manager under which we write: with it `live` tells whether its template is ours.
+#[must_use]
+pub fn keep_running_template(mut workload: Value, live: Option<&Value>, manager: &str) -> Value {
+    let Some(running) = live.and_then(|live| live.pointer("/spec/template")) else { return workload };
+    let last_writer = live.map_or(LastWriter::Us, |live| last_writer(live, manager));
+    if let Some(wanted) = workload.pointer_mut("/spec/template")
+        && !says(running, wanted)
+        && same_template(running, wanted, last_writer)
+    {
+        *wanted = running.clone();
+    }
+    workload
+}
+
+/// Who wrote the pod template of a workload.
+fn last_writer(workload: &Value, manager: &str) -> LastWriter {
+    let entries = workload.pointer("/metadata/managedFields").and_then(Value::as_array);
+    let is_ours = entries
+        .into_iter()
+        .flatten()
+        .any(|entry| entry["manager"] == manager && entry.pointer("/fieldsV1/f:spec/f:template").is_some());
+    if is_ours { LastWriter::Us } else { LastWriter::Another }
+}
+
+/// Whether `live` has every value of `wanted`, whatever else it has: then an apply changes nothing.
+fn says(live: &Value, wanted: &Value) -> bool {
+    match (live, wanted) {
+        (Value::Object(live), Value::Object(wanted)) => {
+            wanted.iter().all(|(key, wanted)| live.get(key).is_some_and(|live| says(live, wanted)))
+        }
+        (Value::Array(live), Value::Array(wanted)) => {
+            live.len() == wanted.len() && live.iter().zip(wanted).all(|(live, wanted)| says(live, wanted))
+        }
+        (live, wanted) => live == wanted,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const OURS: &str = "# Script of the Slurm operator: logs\ncat";
+
+    fn workload(script: &str, image: &str, defaults: bool) -> Value {
+        let mut container = json!({ "name": "logfile", "image": image, "command": ["sh", "-c", script] });
+        if defaults {
+            container["terminationMessagePolicy"] = json!("File");
+        }
+        json!({ "spec": { "template": { "spec": { "initContainers": [container] } } } })
+    }
+
+    fn written_by(manager: &str, mut workload: Value) -> Value {
+        workload["metadata"] = json!({
+            "managedFields": [{ "manager": manager, "fieldsV1": { "f:spec": { "f:template": {} } } }],
+        });
+        workload
+    }
+
+    fn kept(live: &Value, wanted: Value) -> Value {
+        keep_running_template(wanted, Some(live), "us")["spec"]["template"].clone()
+    }
+
+    #[test]
+    fn a_script_of_another_operator_keeps_running() {
+        let live = written_by("manager", workload("their script", "a:1", true));
+        assert_eq!(kept(&live, workload(OURS, "a:1", false)), live["spec"]["template"]);
+    }
+
+    #[test]
+    fn a_real_change_takes_effect() {
+        let live = written_by("manager", workload("their script", "a:1", true));
+        let wanted = workload(OURS, "a:2", false);
+        assert_eq!(kept(&live, wanted.clone()), wanted["spec"]["template"]);
+    }
+
+    #[test]
+    fn what_an_apply_would_not_change_is_left_as_we_wrote_it() {
+        let live = written_by("us", workload(OURS, "a:1", true));
+        let wanted = workload(OURS, "a:1", false);
+        assert_eq!(kept(&live, wanted.clone()), wanted["spec"]["template"], "defaults are not claimed");
+    }
+
+    #[test]
+    fn a_script_that_a_user_took_back_does_not_keep_running() {
+        let live = written_by("us", workload("a script of the user", "a:1", true));
+        let wanted = workload(OURS, "a:1", false);
+        assert_eq!(kept(&live, wanted.clone()), wanted["spec"]["template"]);
+    }
+
+    #[test]
+    fn nothing_that_runs_is_nothing_to_keep() {
+        let wanted = workload(OURS, "a:1", false);
+        assert_eq!(keep_running_template(wanted.clone(), None, "us"), wanted);
+    }
+}
