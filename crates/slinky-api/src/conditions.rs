@@ -112,6 +112,8 @@ pub fn summarise(
         (DEGRADED, matches!(summary, Summary::Degraded(..))),
     ];
     for (type_, holds) in states {
+        // Readiness always has its reason; what does not hold besides needs none.
+        let (reason, message) = if holds || type_ == READY { (reason, message) } else { (AS_EXPECTED, "") };
         let verdict = Verdict { type_, status: holds.into(), reason, message: message.to_owned() };
         set(conditions, verdict, generation, now);
     }
@@ -187,6 +189,8 @@ mod tests {
         }
         let ready = find(&conditions, READY).unwrap();
         assert_eq!((ready.reason.as_str(), ready.message.as_str()), ("SecretMissing", "auth"));
+        let progressing = find(&conditions, PROGRESSING).unwrap();
+        assert_eq!((progressing.reason.as_str(), progressing.message.as_str()), (AS_EXPECTED, ""));
     }
 
     #[test]
