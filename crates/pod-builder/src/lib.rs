@@ -14,6 +14,7 @@
 
 mod compare;
 mod container;
+mod error;
 mod hash;
 mod merge;
 mod metadata;
@@ -29,8 +30,9 @@ mod typed;
 
 pub use compare::{LastWriter, same_template};
 pub use container::{append_args, build_container};
+pub use error::BuildError;
 pub use hash::{hash_bytes, hash_values};
-pub use metadata::{layered, layered_annotations};
+pub use metadata::{child_metadata, layered, layered_annotations};
 pub use quantity::{InvalidQuantity, Quantity};
 pub use resources::{Granted, LimitError, granted};
 pub use rollout::{Rollout, deployment_rollout, stateful_set_rollout};

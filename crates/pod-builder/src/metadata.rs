@@ -1,6 +1,9 @@
 //! Labels and annotations of children, composed of layers.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
 use slinky_api::labels::{Labels, annotations};
+use slinky_api::ownership::controller_reference;
 use std::collections::BTreeMap;
 
 /// Lays maps over one another; where keys are equal the later layer wins.
@@ -20,6 +23,23 @@ pub fn layered_annotations<'a>(
     let mut result = layered(layers);
     result.remove(annotations::LAST_APPLIED);
     result
+}
+
+/// Metadata of a child of `owner`, which controls it.
+pub fn child_metadata<K: Resource<DynamicType = ()>>(
+    owner: &K,
+    name: &str,
+    labels: Labels,
+    annotations: BTreeMap<String, String>,
+) -> ObjectMeta {
+    ObjectMeta {
+        name: Some(name.to_owned()),
+        namespace: owner.meta().namespace.clone(),
+        labels: Some(labels),
+        annotations: Some(annotations),
+        owner_references: controller_reference(owner).map(|owner| vec![owner]),
+        ..ObjectMeta::default()
+    }
 }
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
 //! Decides what the children of a RestApi should be.
 
-use crate::build::{BuildError, build_deployment, build_service};
+use crate::build::{build_deployment, build_service};
 use crate::observe::Observed;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Service;
 use operator_runtime::{Class, Classify, Exact};
+use pod_builder::BuildError;
 use slinky_api::v1beta1::RestApi;
 use std::time::Duration;
 
@@ -25,7 +26,7 @@ pub enum Obstacle {
     /// The cluster that it would serve is not there.
     #[error("Controller {0} does not exist")]
     NoController(String),
-    /// It cannot be built.
+    /// It cannot be built; only an edit helps.
     #[error(transparent)]
     Build(#[from] BuildError),
 }
@@ -34,14 +35,14 @@ impl Classify for Obstacle {
     fn class(&self) -> Class {
         match self {
             Self::NoController(_) => Class::Waiting(MISSING),
-            Self::Build(error) => error.class(),
+            Self::Build(_) => Class::Invalid,
         }
     }
 
     fn category(&self) -> &'static str {
         match self {
             Self::NoController(_) => "ControllerMissing",
-            Self::Build(error) => error.category(),
+            Self::Build(_) => "InvalidSpec",
         }
     }
 }

@@ -1,6 +1,5 @@
 //! The Deployment of slurmrestd.
 
-use super::BuildError;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{
     Container, ContainerPort, EnvVar, PodSecurityContext, PodSpec, SecurityContext,
@@ -12,12 +11,12 @@ use pod_builder::parts::{
     SLURM_ETC, config_map_items, item, mount, patient, projected, read_only, secret_items, tcp_probe,
 };
 use pod_builder::{
-    Containers, Template, append_args, build_container, keep_running_template, layered, layered_annotations,
+    BuildError, Containers, Template, append_args, build_container, child_metadata, keep_running_template,
+    layered, layered_annotations,
 };
 use serde_json::{Value, json};
 use slinky_api::labels::{App, annotations, common_labels, selector_labels};
 use slinky_api::names::{self, SLURMRESTD_ID, SLURMRESTD_PORT};
-use slinky_api::ownership::controller_reference;
 use slinky_api::v1beta1::{Controller, PodTemplate, RestApi};
 use std::collections::BTreeMap;
 
@@ -47,13 +46,7 @@ pub fn build_deployment(
     let deployment = json!({
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": {
-            "name": name,
-            "namespace": restapi.namespace(),
-            "labels": labels,
-            "annotations": annotations,
-            "ownerReferences": controller_reference(restapi).map(|owner| [owner]),
-        },
+        "metadata": child_metadata(restapi, &name, labels, annotations),
         "spec": {
             "replicas": restapi.spec.replicas,
             "revisionHistoryLimit": 0,

@@ -1,14 +1,14 @@
 //! The Service of slurmrestd.
 
-use super::BuildError;
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
 use operator_runtime::Exact;
-use pod_builder::{ComponentPort, build_service_spec, layered, layered_annotations};
+use pod_builder::{
+    BuildError, ComponentPort, build_service_spec, child_metadata, layered, layered_annotations,
+};
 use serde_json::json;
 use slinky_api::labels::{App, common_labels, selector_labels};
 use slinky_api::names::{SLURMRESTD_PORT, restapi_workload};
-use slinky_api::ownership::controller_reference;
 use slinky_api::v1beta1::RestApi;
 
 /// The Service `<name>-restapi`. It carries the metadata that the user gave it, and not the RestApi's own.
@@ -19,13 +19,12 @@ pub fn build_service(restapi: &RestApi) -> Result<Exact<Service>, BuildError> {
     let service = json!({
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": {
-            "name": restapi_workload(&restapi.name_any()),
-            "namespace": restapi.namespace(),
-            "labels": layered([user.labels.as_ref(), Some(&common_labels(restapi))]),
-            "annotations": layered_annotations([user.annotations.as_ref()]),
-            "ownerReferences": controller_reference(restapi).map(|owner| [owner]),
-        },
+        "metadata": child_metadata(
+            restapi,
+            &restapi_workload(&restapi.name_any()),
+            layered([user.labels.as_ref(), Some(&common_labels(restapi))]),
+            layered_annotations([user.annotations.as_ref()]),
+        ),
         "spec": build_service_spec(&template, port, &selector_labels(restapi))?,
     });
     Ok(Exact::new(service)?)
