@@ -27,6 +27,7 @@ use memory::{Last, Memory};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use slinky_api::ownership::{controller_of, is_controlled_by};
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -198,9 +199,8 @@ impl Applier {
         live: &K,
         owner: &O,
     ) -> Result<Deleted, Error> {
-        let controller = decide::controller_of(&to_json(live)?);
-        if controller.as_ref().map(|controller| &controller.uid) != owner.meta().uid.as_ref() {
-            return Err(foreign(live, controller.map(Box::new)));
+        if !is_controlled_by(live.meta(), owner) {
+            return Err(foreign(live, controller_of(live.meta()).cloned().map(Box::new)));
         }
         if live.meta().deletion_timestamp.is_some() {
             return Ok(Deleted::Requested);

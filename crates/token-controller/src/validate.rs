@@ -3,6 +3,7 @@
 use jiff::SignedDuration;
 use slinky_api::v1beta1::{SecretKeySelector, Token};
 use slinky_api::{IllTyped, names};
+use slurm_jwt::MAX_LIFETIME;
 
 /// A Token that makes sense.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,7 +69,7 @@ pub fn validate(token: &Token) -> Result<Wish, Invalid> {
     }
     Ok(Wish {
         user: spec.effective_username().to_owned(),
-        lifetime: SignedDuration::try_from(lifetime).unwrap_or(slurm_jwt::MAX_LIFETIME),
+        lifetime: SignedDuration::try_from(lifetime).unwrap_or(MAX_LIFETIME).min(MAX_LIFETIME),
         refresh: spec.refresh,
         signing_key,
         secret,
@@ -95,6 +96,12 @@ mod tests {
         let wish = validate(&token(&json!({}))).unwrap();
         assert_eq!((wish.secret.as_str(), wish.key.as_str()), ("t-jwt-alice", "SLURM_JWT"));
         assert_eq!((wish.lifetime, wish.refresh), (SignedDuration::from_mins(15), true));
+    }
+
+    #[test]
+    fn a_lifetime_beyond_what_slurm_takes_is_cut_as_the_token_will_be() {
+        let wish = validate(&token(&json!({ "lifetime": "9999999h" }))).unwrap();
+        assert_eq!(wish.lifetime, MAX_LIFETIME);
     }
 
     #[rstest]

@@ -96,7 +96,7 @@ pub fn needs_apply(desired: &Value, live: &Value, manager: &str, part: Part) -> 
 }
 
 /// The reference to the object that controls this one.
-pub fn controller_of(object: &Value) -> Option<OwnerReference> {
+fn controller_of(object: &Value) -> Option<OwnerReference> {
     let owners = object["metadata"]["ownerReferences"].as_array()?;
     let controller = owners.iter().find(|owner| owner["controller"] == true)?;
     serde_json::from_value(controller.clone()).ok()

@@ -12,8 +12,6 @@ use serde_with::skip_serializing_none;
 /// The Slurm user of a Token that names none.
 const DEFAULT_USERNAME: &str = "nobody";
 const DEFAULT_LIFETIME: std::time::Duration = std::time::Duration::from_mins(15);
-/// Slurm's "infinite", and the longest lifetime that it takes.
-const LONGEST_LIFETIME: std::time::Duration = std::time::Duration::from_secs(2_147_483_646);
 
 /// A JSON Web Token for a Slurm user, kept in a Secret and renewed in time.
 #[skip_serializing_none]
@@ -77,14 +75,14 @@ impl TokenSpec {
         if self.username.is_empty() { DEFAULT_USERNAME } else { &self.username }
     }
 
-    /// How long the token is valid, within what Slurm takes. Zero counts as not set, and so does a negative
+    /// How long the token should be valid. Zero counts as not set, and so does a negative
     /// lifetime: a token that is born expired helps nobody.
     pub fn effective_lifetime(&self) -> Result<std::time::Duration, IllTyped> {
         let lifetime = match self.lifetime.read()? {
             Some(written) if !written.is_negative() => written.into(),
             _ => std::time::Duration::ZERO,
         };
-        Ok(if lifetime.is_zero() { DEFAULT_LIFETIME } else { lifetime.min(LONGEST_LIFETIME) })
+        Ok(if lifetime.is_zero() { DEFAULT_LIFETIME } else { lifetime })
     }
 }
 
