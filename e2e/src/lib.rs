@@ -5,6 +5,7 @@
 
 pub mod custom;
 pub mod process;
+pub mod stage;
 
 use anyhow::{Context, Result, bail};
 use k8s_openapi::api::core::v1::Namespace;

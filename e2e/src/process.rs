@@ -21,7 +21,8 @@ pub struct Process {
 
 impl Process {
     /// Starts a binary with the common flags for its addresses. Its output goes into a file named by `log`.
-    pub fn start(program: &str, args: &[&str], log: &Path) -> Result<Self> {
+    pub fn start(program: impl AsRef<Path>, args: &[&str], log: &Path) -> Result<Self> {
+        let program = program.as_ref();
         let address = free_address()?;
         let output = File::create(log).with_context(|| format!("creating {}", log.display()))?;
         let child = Command::new(program)
@@ -29,7 +30,7 @@ impl Process {
             .args(args)
             .stderr(output)
             .spawn()
-            .with_context(|| format!("starting {program}"))?;
+            .with_context(|| format!("starting {}", program.display()))?;
         Ok(Self { child, address, log: log.to_owned() })
     }
 
@@ -77,13 +78,24 @@ impl Drop for Process {
 
 /// A binary of the workspace, built beside the test that asks.
 pub fn binary(name: &str) -> Result<PathBuf> {
-    let test = std::env::current_exe()?;
-    let directory = test.parent().and_then(Path::parent).context("a test in no target directory")?;
-    let path = directory.join(name);
+    let path = built()?.join(name);
     if !path.is_file() {
         bail!("{} is not built: run `cargo build --bins`", path.display());
     }
     Ok(path)
+}
+
+/// A file for what a test leaves behind to be read, where cargo has such files.
+pub fn scratch(name: &str) -> Result<PathBuf> {
+    let directory = built()?.with_file_name("tmp");
+    std::fs::create_dir_all(&directory)?;
+    Ok(directory.join(name))
+}
+
+/// The directory of this build's results.
+fn built() -> Result<PathBuf> {
+    let test = std::env::current_exe()?;
+    Ok(test.parent().and_then(Path::parent).context("a test in no target directory")?.to_owned())
 }
 
 fn free_address() -> Result<SocketAddr> {

@@ -1,0 +1,125 @@
+//! Where a controller is tested: a namespace of its own in a real API server, and the binary that looks after it.
+
+use crate::custom::install_definitions;
+use crate::process::{Process, binary, scratch};
+use crate::{TestNamespace, client, eventually};
+use anyhow::{Context, Result};
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::api::{ListParams, Patch, PatchParams};
+use kube::{Api, Client, ResourceExt};
+use operator_runtime::apply::Object;
+use serde_json::{Value, json};
+use slinky_api::conditions;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How long a controller may take for what it does at once.
+pub const SOON: Duration = Duration::from_secs(20);
+
+/// A namespace with a controller that looks after it and after no other.
+pub struct Stage {
+    client: Client,
+    namespace: TestNamespace,
+    program: PathBuf,
+    log: PathBuf,
+    controller: Process,
+}
+
+impl Stage {
+    /// Starts a binary of the workspace in a namespace whose name begins with that of the test.
+    pub async fn set(program: &str, test: &str) -> Result<Self> {
+        let client = client().await?;
+        install_definitions(&client).await?;
+        let namespace = TestNamespace::create(&client, test).await?;
+        let program = binary(program)?;
+        let log = scratch(&format!("{}.log", namespace.name()))?;
+        let controller = Process::start(&program, &["--namespaces", namespace.name()], &log)?;
+        Ok(Self { client, namespace, program, log, controller })
+    }
+
+    /// A client of the cluster.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// The namespace's name.
+    pub fn namespace(&self) -> &str {
+        self.namespace.name()
+    }
+
+    /// The objects of one kind.
+    pub fn api<K: Object>(&self) -> Api<K> {
+        self.namespace.api()
+    }
+
+    /// The controller that runs.
+    pub fn controller(&self) -> &Process {
+        &self.controller
+    }
+
+    /// What the controller has said since it was started last.
+    pub fn log(&self) -> Result<String> {
+        std::fs::read_to_string(&self.log).with_context(|| self.log.display().to_string())
+    }
+
+    /// Kills the controller and starts it anew.
+    pub fn restart(&mut self) -> Result<()> {
+        self.controller.kill()?;
+        self.controller = Process::start(&self.program, &["--namespaces", self.namespace.name()], &self.log)?;
+        Ok(())
+    }
+
+    /// Makes an object what a user wants; `content` has everything but name and kind.
+    pub async fn put<K: Object>(&self, name: &str, content: Value) -> Result<K> {
+        let mut object = content;
+        object["apiVersion"] = json!(K::api_version(&()));
+        object["kind"] = json!(K::kind(&()));
+        object["metadata"]["name"] = json!(name);
+        let params = PatchParams::apply("user").force();
+        Ok(self.api().patch(name, &params, &Patch::Apply(&object)).await?)
+    }
+
+    /// Changes the spec of an object; `null` removes a field.
+    pub async fn edit<K: Object>(&self, name: &str, spec: Value) -> Result<K> {
+        let patch = Patch::Merge(json!({ "spec": spec }));
+        Ok(self.api().patch(name, &PatchParams::default(), &patch).await?)
+    }
+
+    /// Waits until the object as it is now is ready, or not ready for the given reason.
+    pub async fn ready<K: Object>(&self, name: &str, reason: &str) -> Result<K> {
+        let api = self.api::<K>();
+        let says = |object: &K| {
+            condition(object, conditions::READY).is_ok_and(|ready| {
+                ready.reason == reason && ready.observed_generation == object.meta().generation
+            })
+        };
+        eventually(reason, SOON, async || Ok(api.get(name).await?), says).await
+    }
+
+    /// Waits for an Event about the object of that name.
+    pub async fn event(&self, name: &str, reason: &str) -> Result<Event> {
+        let events: Api<Event> = self.api();
+        let look = async || Ok(events.list(&ListParams::default()).await?.items);
+        let about = |event: &&Event| {
+            event.reason.as_deref() == Some(reason)
+                && event.regarding.as_ref().and_then(|regarding| regarding.name.as_deref()) == Some(name)
+        };
+        let seen = eventually(reason, SOON, look, |events| events.iter().any(|event| about(&event))).await?;
+        seen.iter().find(about).cloned().context("the event")
+    }
+
+    /// Ends the controller and deletes the namespace. A test that failed leaves it for a look.
+    pub async fn end(self) -> Result<()> {
+        self.namespace.delete().await
+    }
+}
+
+/// One condition of an object of ours.
+pub fn condition<K: Object>(object: &K, type_: &str) -> Result<Condition> {
+    let object_as_json = serde_json::to_value(object)?;
+    let list = object_as_json["status"]["conditions"].clone();
+    let list: Vec<Condition> = serde_json::from_value(list).context("no conditions")?;
+    let found = conditions::find(&list, type_).cloned();
+    found.with_context(|| format!("{} has no condition {type_}", object.name_any()))
+}
