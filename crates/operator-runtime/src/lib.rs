@@ -13,11 +13,13 @@ pub mod events;
 mod exact;
 pub mod lease;
 pub mod metrics;
+mod missing;
 mod pass;
 mod per_object;
 mod readable;
 mod ready;
 pub mod reconcile;
+pub mod references;
 mod report;
 pub mod retry;
 mod run;
@@ -28,12 +30,13 @@ mod tasks;
 pub use args::Args;
 pub use error::{Class, Classify};
 pub use exact::Exact;
+pub use missing::{Missing, config_map_value, secret_value};
 pub use pass::{Pass, PassError};
 pub use per_object::{ObjectKey, PerObject};
 pub use ready::Gate;
 pub use run::run;
 pub use runtime::Runtime;
-pub use scope::{Scope, Watched, find};
+pub use scope::{Scope, Watched, find, referrers};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -12,7 +12,7 @@ use k8s_openapi::NamespaceResourceScope;
 use kube::core::{DeserializeGuard, PartialObjectMeta};
 use kube::runtime::reflector::{self, ObjectRef, Store, store::Writer};
 use kube::runtime::{Controller, WatchStreamExt, watcher};
-use kube::{Api, Resource};
+use kube::{Api, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
 use std::ops::Deref;
@@ -161,6 +161,21 @@ impl Scope {
 /// An object in a cache, by namespace and name.
 pub fn find<K: Watched>(cache: &Store<K>, namespace: &str, name: &str) -> Option<Arc<K>> {
     cache.get(&ObjectRef::new(name).within(namespace))
+}
+
+/// The objects in a cache that refer to `changed`, which is in their namespace; `refers` is asked with its name.
+pub fn referrers<K: Watched, C: Resource>(
+    cache: &Store<K>,
+    changed: &C,
+    refers: impl Fn(&K, &str) -> bool,
+) -> Vec<ObjectRef<K>> {
+    let (namespace, name) = (changed.namespace(), changed.name_any());
+    cache
+        .state()
+        .iter()
+        .filter(|object| object.namespace() == namespace && refers(object, &name))
+        .map(|object| ObjectRef::from_obj(object.as_ref()))
+        .collect()
 }
 
 /// Logs and counts the errors of a watch, and passes on the rest.

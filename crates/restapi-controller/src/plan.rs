@@ -4,13 +4,9 @@ use crate::build::{build_deployment, build_service};
 use crate::observe::Observed;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Service;
-use operator_runtime::{Class, Classify, Exact};
+use operator_runtime::{Class, Classify, Exact, Missing};
 use pod_builder::BuildError;
 use slinky_api::v1beta1::RestApi;
-use std::time::Duration;
-
-/// How long to wait for a Controller; its appearance is noticed at once.
-const MISSING: Duration = Duration::from_mins(5);
 
 /// What the children should be, each on its own.
 pub struct Plan {
@@ -24,8 +20,8 @@ pub struct Plan {
 #[derive(Debug, thiserror::Error)]
 pub enum Obstacle {
     /// The cluster that it would serve is not there.
-    #[error("Controller {0} does not exist")]
-    NoController(String),
+    #[error(transparent)]
+    Missing(#[from] Missing),
     /// It cannot be built; only an edit helps.
     #[error(transparent)]
     Build(#[from] BuildError),
@@ -34,14 +30,14 @@ pub enum Obstacle {
 impl Classify for Obstacle {
     fn class(&self) -> Class {
         match self {
-            Self::NoController(_) => Class::Waiting(MISSING),
+            Self::Missing(missing) => missing.class(),
             Self::Build(_) => Class::Invalid,
         }
     }
 
     fn category(&self) -> &'static str {
         match self {
-            Self::NoController(_) => "ControllerMissing",
+            Self::Missing(missing) => missing.category(),
             Self::Build(_) => "InvalidSpec",
         }
     }
@@ -49,9 +45,9 @@ impl Classify for Obstacle {
 
 /// Decides.
 pub fn plan(restapi: &RestApi, observed: &Observed) -> Plan {
-    let missing = || Obstacle::NoController(restapi.spec.controller_ref.name.clone());
+    let missing = || Missing::Controller(restapi.spec.controller_ref.name.clone());
     let deployment =
-        observed.controller.as_ref().ok_or_else(missing).and_then(|controller| {
+        observed.controller.as_ref().ok_or_else(missing).map_err(Obstacle::from).and_then(|controller| {
             Ok(build_deployment(restapi, controller, observed.deployment.as_deref())?)
         });
     Plan { service: build_service(restapi).map_err(Obstacle::from), deployment }
