@@ -23,6 +23,19 @@ pub fn hash_values<V: AsRef<[u8]>>(map: &BTreeMap<String, V>) -> String {
     hex(&hasher.finalize())
 }
 
+/// The name of a configuration: a hash over the names and contents of its files.
+///
+/// The reconfigure container computes the same over what is mounted (keys aside), so that its log tells which
+/// configuration slurmctld took.
+pub fn hash_files<V: AsRef<[u8]>>(files: &BTreeMap<String, V>) -> String {
+    let listing = files.iter().fold(String::new(), |mut listing, (name, content)| {
+        // Writing to a String cannot fail.
+        let _ = writeln!(listing, "{}  {name}", hash_bytes(content.as_ref()));
+        listing
+    });
+    hash_bytes(listing.as_bytes())
+}
+
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
         // Writing to a String cannot fail.

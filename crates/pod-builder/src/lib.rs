@@ -31,7 +31,7 @@ mod typed;
 pub use compare::{LastWriter, same_template};
 pub use container::{append_args, build_container};
 pub use error::BuildError;
-pub use hash::{hash_bytes, hash_values};
+pub use hash::{hash_bytes, hash_files, hash_values};
 pub use metadata::{child_metadata, layered, layered_annotations};
 pub use quantity::{InvalidQuantity, Quantity};
 pub use resources::{Granted, LimitError, granted};

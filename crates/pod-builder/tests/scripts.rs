@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use k8s_openapi::api::core::v1::Container;
+use pod_builder::hash_files;
 use pod_builder::parts::{initconf, logfile, reconfigure};
 use rstest::rstest;
 use std::fs;
@@ -124,18 +125,19 @@ fn reconfigure_acts_once_per_change_and_does_not_give_up() {
     };
     publish("one");
     std::os::unix::fs::symlink("..data/slurm.conf", etc.join("slurm.conf")).unwrap();
+    fs::write(etc.join("slurm.key"), "secret").unwrap();
     let scontrol = bin.join("scontrol");
     fs::write(
         &scontrol,
-        "#!/bin/sh\necho \"scontrol $*\"\ncd \"$(dirname \"$0\")\"\n[ -e up ] || { touch up; exit 1; }\n",
+        "#!/bin/sh\necho \"scontrol $*\"\ncd \"$(dirname \"$0\")\"\n[ -e up ] || { touch up; echo no; exit 1; }\n",
     )
     .unwrap();
     fs::set_permissions(&scontrol, fs::Permissions::from_mode(0o755)).unwrap();
 
     let here = script(&reconfigure())
         .replace("/etc/slurm", etc.to_str().unwrap())
-        .replace("interval=5", "interval=0.1")
-        .replace("retry=2", "retry=0.1");
+        .replace("interval=2", "interval=0.1")
+        .replace("retry=2", "retry=0");
     let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
     let mut child = shell("bash", &here).env("PATH", path).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
@@ -143,16 +145,17 @@ fn reconfigure_acts_once_per_change_and_does_not_give_up() {
         let line = lines.next().unwrap();
         assert!(line.ends_with(wanted), "{line:?} instead of {wanted:?}");
     };
-    next(&format!("Watching {}", etc.display()));
+    next(&format!("Watching {}, now {}", etc.display(), digest("one")));
     publish("two");
-    next("Configuration changed");
-    next("scontrol reconfigure");
-    next("Reconfigure failed, trying again in 0.1 s");
-    next("scontrol reconfigure");
-    next("Reconfigured");
+    next(&format!("Reconfigure to {} failed: scontrol reconfigure; no", digest("two")));
+    next(&format!("Reconfigured to {}", digest("two")));
     publish("three");
-    next("Configuration changed");
-    next("scontrol reconfigure");
-    next("Reconfigured");
+    next(&format!("Reconfigured to {}", digest("three")));
     terminate(&mut child);
+}
+
+/// The name of a configuration whose only file besides the key has this content.
+fn digest(slurm_conf: &str) -> String {
+    let files = [("slurm.conf".to_owned(), slurm_conf.as_bytes())].into();
+    hash_files(&files)
 }
