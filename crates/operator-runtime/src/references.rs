@@ -3,74 +3,57 @@
 
 use crate::apply::Object;
 use crate::error::{Class, Classify};
+use crate::missing::{Missing, config_map_value, secret_value};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::{Api, Client};
+use kube::{Api, Client, Resource};
 use slinky_api::names::check_object_name;
 use slinky_api::v1beta1::{ConfigMapKeySelector, SecretKeySelector};
-use std::fmt;
-use std::time::Duration;
-
-/// How long to wait for what is missing; whoever watches for it notices at once.
-const MISSING: Duration = Duration::from_mins(5);
 
 /// Points at one key of an object.
 pub trait KeySelector {
     /// What has the key.
     type Holder: Object;
-    /// Its kind.
-    const HOLDER: Holder;
 
-    /// Name of the object, and the key in it.
-    fn name_and_key(&self) -> (&str, &str);
+    /// Name of the object.
+    fn name(&self) -> &str;
+
+    /// That the object is not there.
+    fn missing(&self) -> Missing;
 
     /// The value under the key.
-    fn value_in(&self, holder: &Self::Holder) -> Option<ByteString>;
+    fn value_in<'a>(&self, holder: &'a Self::Holder) -> Result<&'a [u8], Missing>;
 }
 
 impl KeySelector for SecretKeySelector {
     type Holder = Secret;
-    const HOLDER: Holder = Holder::Secret;
 
-    fn name_and_key(&self) -> (&str, &str) {
-        (&self.name, &self.key)
+    fn name(&self) -> &str {
+        &self.name
     }
 
-    fn value_in(&self, secret: &Secret) -> Option<ByteString> {
-        secret.data.as_ref()?.get(&self.key).cloned()
+    fn missing(&self) -> Missing {
+        Missing::Secret(self.name.clone())
+    }
+
+    fn value_in<'a>(&self, secret: &'a Secret) -> Result<&'a [u8], Missing> {
+        secret_value(Some(secret), &self.name, &self.key)
     }
 }
 
 impl KeySelector for ConfigMapKeySelector {
     type Holder = ConfigMap;
-    const HOLDER: Holder = Holder::ConfigMap;
 
-    fn name_and_key(&self) -> (&str, &str) {
-        (&self.name, &self.key)
+    fn name(&self) -> &str {
+        &self.name
     }
 
-    fn value_in(&self, map: &ConfigMap) -> Option<ByteString> {
-        let text = map.data.as_ref().and_then(|data| data.get(&self.key));
-        let bytes = || map.binary_data.as_ref().and_then(|data| data.get(&self.key)).cloned();
-        text.map(|text| ByteString(text.clone().into_bytes())).or_else(bytes)
+    fn missing(&self) -> Missing {
+        Missing::ConfigMap(self.name.clone())
     }
-}
 
-/// What has keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Holder {
-    /// A Secret.
-    Secret,
-    /// A ConfigMap.
-    ConfigMap,
-}
-
-impl fmt::Display for Holder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Secret => "Secret",
-            Self::ConfigMap => "ConfigMap",
-        })
+    fn value_in<'a>(&self, map: &'a ConfigMap) -> Result<&'a [u8], Missing> {
+        config_map_value(Some(map), &self.name, &self.key)
     }
 }
 
@@ -78,48 +61,33 @@ impl fmt::Display for Holder {
 #[derive(Debug, thiserror::Error)]
 pub enum ReferenceError {
     /// It is not made, or names nothing.
-    #[error("{field} names no {holder}")]
+    #[error("{field} names no {kind}")]
     Unnamed {
         /// Where the reference is.
         field: &'static str,
         /// What it should name.
-        holder: Holder,
+        kind: String,
     },
     /// It names what cannot exist.
-    #[error("{field}: {name:?} cannot be the name of a {holder} ({problem})")]
+    #[error("{field}: {name:?} cannot be the name of a {kind} ({problem})")]
     Misnamed {
         /// Where the reference is.
         field: &'static str,
         /// What it should name.
-        holder: Holder,
+        kind: String,
         /// The name.
         name: String,
         /// What is wrong with it.
         problem: &'static str,
     },
-    /// The object is not there.
-    #[error("{holder} {name} does not exist")]
-    Missing {
-        /// Its kind.
-        holder: Holder,
-        /// Its name.
-        name: String,
-    },
-    /// The object is there, without the key.
-    #[error("{holder} {name} has no key {key:?}")]
-    KeyMissing {
-        /// Its kind.
-        holder: Holder,
-        /// Its name.
-        name: String,
-        /// The key.
-        key: String,
-    },
+    /// What it names is not there.
+    #[error(transparent)]
+    Missing(#[from] Missing),
     /// The API server refused or did not answer.
-    #[error("cannot read {holder} {name}")]
+    #[error("cannot read {kind} {name}")]
     Unread {
-        /// Its kind.
-        holder: Holder,
+        /// What was to be read.
+        kind: String,
         /// Its name.
         name: String,
         /// What the server said.
@@ -132,7 +100,7 @@ impl Classify for ReferenceError {
     fn class(&self) -> Class {
         match self {
             Self::Unnamed { .. } | Self::Misnamed { .. } => Class::Invalid,
-            Self::Missing { .. } | Self::KeyMissing { .. } => Class::Waiting(MISSING),
+            Self::Missing(missing) => missing.class(),
             Self::Unread { source, .. } => source.class(),
         }
     }
@@ -140,10 +108,7 @@ impl Classify for ReferenceError {
     fn category(&self) -> &'static str {
         match self {
             Self::Unnamed { .. } | Self::Misnamed { .. } => "InvalidSpec",
-            Self::Missing { holder: Holder::Secret, .. } => "SecretMissing",
-            Self::Missing { holder: Holder::ConfigMap, .. } => "ConfigMapMissing",
-            Self::KeyMissing { holder: Holder::Secret, .. } => "SecretKeyMissing",
-            Self::KeyMissing { holder: Holder::ConfigMap, .. } => "ConfigMapKeyMissing",
+            Self::Missing(missing) => missing.category(),
             Self::Unread { source, .. } => source.category(),
         }
     }
@@ -166,24 +131,20 @@ pub async fn follow<S: KeySelector>(
     field: &'static str,
     selector: Option<&S>,
 ) -> Result<Referenced<S::Holder>, ReferenceError> {
-    let holder = S::HOLDER;
-    let named = selector.map(|selector| (selector, selector.name_and_key()));
-    let Some((selector, (name, key))) = named.filter(|(_, (name, _))| !name.is_empty()) else {
-        return Err(ReferenceError::Unnamed { field, holder });
+    let kind = S::Holder::kind(&()).into_owned();
+    let Some(selector) = selector.filter(|selector| !selector.name().is_empty()) else {
+        return Err(ReferenceError::Unnamed { field, kind });
     };
-    let name = name.to_owned();
+    let name = selector.name().to_owned();
     if let Err(problem) = check_object_name(&name) {
-        return Err(ReferenceError::Misnamed { field, holder, name, problem });
+        return Err(ReferenceError::Misnamed { field, kind, name, problem });
     }
     let objects: Api<S::Holder> = Api::namespaced(client, namespace);
-    match objects.get_opt(&name).await {
-        Ok(Some(object)) => match selector.value_in(&object) {
-            Some(value) => Ok(Referenced { holder: object, value }),
-            None => Err(ReferenceError::KeyMissing { holder, name, key: key.to_owned() }),
-        },
-        Ok(None) => Err(ReferenceError::Missing { holder, name }),
-        Err(source) => Err(ReferenceError::Unread { holder, name, source }),
-    }
+    let found = objects.get_opt(&name).await;
+    let found = found.map_err(|source| ReferenceError::Unread { kind, name, source })?;
+    let holder = found.ok_or_else(|| selector.missing())?;
+    let value = ByteString(selector.value_in(&holder)?.to_vec());
+    Ok(Referenced { holder, value })
 }
 
 #[cfg(test)]
@@ -223,16 +184,6 @@ mod tests {
         let found =
             follow(client, "ns", "spec.keyRef", Some(&selector("s"))).await.unwrap_or_else(|e| panic!("{e}"));
         assert_eq!((found.value.0.as_slice(), found.holder.data.unwrap().len()), (b"v1".as_slice(), 2));
-    }
-
-    #[rstest]
-    #[case::text(json!({ "data": { "k": "text" } }), Some("text"))]
-    #[case::binary(json!({ "binaryData": { "k": "dGV4dA==" } }), Some("text"))]
-    #[case::neither(json!({ "data": { "o": "text" } }), None)]
-    fn a_config_map_has_two_kinds_of_keys(#[case] map: Value, #[case] expected: Option<&str>) {
-        let selector = ConfigMapKeySelector { name: "m".to_owned(), key: "k".to_owned(), optional: None };
-        let value = selector.value_in(&serde_json::from_value(map).unwrap());
-        assert_eq!(value.map(|value| value.0), expected.map(Into::into));
     }
 
     #[rstest]
