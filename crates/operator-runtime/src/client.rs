@@ -8,7 +8,8 @@
 //! writes. Where a second copy of a request matters, the client without retries is used, and every answer is seen.
 
 use futures::future::BoxFuture;
-use http::{Request, Response};
+use http::header::USER_AGENT;
+use http::{HeaderValue, Request, Response};
 use http_body_util::{BodyExt, Full};
 use kube::client::{Body, ClientBuilder, DynBody};
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -41,17 +42,20 @@ pub enum Error {
 #[error("the API server did not answer within {} s", LIMIT.as_secs())]
 struct TimedOut;
 
-/// Where the API server is and who we are: the given file, else `KUBECONFIG`, else the pod's service account.
-pub async fn config(kubeconfig: Option<&Path>) -> Result<Config, Error> {
-    match kubeconfig {
-        None => Config::infer().await.map_err(Error::Infer),
+/// Where the API server is and who we are: the given file, else `KUBECONFIG`, else the pod's service account. `name` is
+/// what its audit log calls us.
+pub async fn config(name: &'static str, kubeconfig: Option<&Path>) -> Result<Config, Error> {
+    let mut config = match kubeconfig {
+        None => Config::infer().await.map_err(Error::Infer)?,
         Some(path) => {
             let file = Kubeconfig::read_from(path).map_err(Error::Kubeconfig)?;
             Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
                 .await
-                .map_err(Error::Kubeconfig)
+                .map_err(Error::Kubeconfig)?
         }
-    }
+    };
+    config.headers.push((USER_AGENT, HeaderValue::from_static(name)));
+    Ok(config)
 }
 
 /// A client that repeats requests which the server was too busy for.

@@ -33,7 +33,7 @@ struct Inner {
 impl Runtime {
     /// Makes the clients and starts to publish Events; nothing is sent yet.
     pub(crate) async fn new(name: &'static str, args: Args, tasks: Tasks) -> Result<Self, client::Error> {
-        let config = client::config(args.kubeconfig.as_deref()).await?;
+        let config = client::config(name, args.kubeconfig.as_deref()).await?;
         let (client, effects_client) = (client(&config)?, effects_client(&config)?);
         let instance = instance();
         let inner = Inner {
