@@ -3,6 +3,7 @@
 //! They run where the cluster can be reached: `cargo xtask test` starts one and runs them there. With a cluster
 //! of your own: `cargo xtask cluster exec -- cargo test -p e2e`.
 
+pub mod audit;
 pub mod custom;
 pub mod process;
 pub mod stage;

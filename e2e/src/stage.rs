@@ -2,7 +2,7 @@
 
 use crate::custom::install_definitions;
 use crate::process::{Process, binary, scratch};
-use crate::{TestNamespace, client, eventually};
+use crate::{TestNamespace, audit, client, eventually};
 use anyhow::{Context, Result};
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -13,9 +13,14 @@ use serde_json::{Value, json};
 use slinky_api::conditions;
 use std::path::PathBuf;
 use std::time::Duration;
+use tokio::time::sleep;
 
 /// How long a controller may take for what it does at once.
 pub const SOON: Duration = Duration::from_secs(20);
+/// How long a controller that has nothing more to do is watched doing nothing.
+const IDLE: Duration = Duration::from_secs(10);
+/// A silence after which a controller is probably done.
+const BREATH: Duration = Duration::from_secs(2);
 
 /// A namespace with a controller that looks after it and after no other.
 pub struct Stage {
@@ -107,6 +112,25 @@ impl Stage {
         };
         let seen = eventually(reason, SOON, look, |events| events.iter().any(|event| about(&event))).await?;
         seen.iter().find(about).cloned().context("the event")
+    }
+
+    /// The requests of the controller to the API server so far, but for watches.
+    pub fn requests(&self) -> Result<Vec<String>> {
+        let program = self.program.file_name().unwrap_or_default().to_string_lossy();
+        audit::requests(&program, self.namespace())
+    }
+
+    /// Waits until the controller does nothing, and lets it do so for a while. Gives the requests of that time.
+    pub async fn requests_when_idle(&self) -> Result<Vec<String>> {
+        let settled = async || {
+            let before = self.requests()?;
+            sleep(BREATH).await;
+            Ok(self.requests()?.len() == before.len())
+        };
+        eventually("no more requests", SOON, settled, |settled| *settled).await?;
+        let before = self.requests()?.len();
+        sleep(IDLE).await;
+        Ok(self.requests()?.split_off(before))
     }
 
     /// Ends the controller and deletes the namespace. A test that failed leaves it for a look.
