@@ -36,7 +36,7 @@ pub use per_object::{ObjectKey, PerObject};
 pub use ready::Gate;
 pub use run::run;
 pub use runtime::Runtime;
-pub use scope::{Scope, Watched, find, referrers};
+pub use scope::{Scope, Watched, changed_facts, find, referrers};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -4,6 +4,7 @@
 use crate::error::chain;
 use crate::lock;
 use crate::metrics::{KindLabel, METRICS};
+use crate::per_object::ObjectKey;
 use crate::readable::readable;
 use crate::runtime::Runtime;
 use futures::stream::BoxStream;
@@ -14,6 +15,7 @@ use kube::runtime::reflector::{self, ObjectRef, Store, store::Writer};
 use kube::runtime::{Controller, WatchStreamExt, watcher};
 use kube::{Api, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex};
@@ -156,6 +158,34 @@ impl Scope {
             filled.cancelled().await;
         }
     }
+}
+
+/// The changes of a cached kind that matter: those that change the facts of an object, and its end. Most writes to custom
+/// resources are of their status, which most others do not look at.
+pub fn changed_facts<K: Watched, F: PartialEq + Send + 'static>(
+    changes: BoxStream<'static, watcher::Result<K>>,
+    cache: Store<K>,
+    facts: impl Fn(&K) -> F + Send + 'static,
+) -> BoxStream<'static, watcher::Result<K>> {
+    let mut known = BTreeMap::new();
+    let matters = move |object: &K| {
+        let reference = ObjectRef::from_obj(object);
+        let key = ObjectKey::of(object);
+        if cache.get(&reference).is_none() {
+            known.remove(&key);
+            return true;
+        }
+        let facts = (object.meta().uid.clone(), object.meta().deletion_timestamp.is_some(), facts(object));
+        let is_news = known.get(&key) != Some(&facts);
+        known.insert(key, facts);
+        is_news
+    };
+    let matters = Mutex::new(matters);
+    changes
+        .filter(move |change| {
+            futures::future::ready(change.as_ref().map_or(true, |object| (*lock(&matters))(object)))
+        })
+        .boxed()
 }
 
 /// An object in a cache, by namespace and name.

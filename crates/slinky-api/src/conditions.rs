@@ -9,6 +9,10 @@ pub const READY: &str = "Ready";
 pub const PROGRESSING: &str = "Progressing";
 /// Something is wrong and stays wrong without help, or until a missing piece appears.
 pub const DEGRADED: &str = "Degraded";
+/// slurmctld runs with the configuration that the spec asks for.
+pub const CONFIGURED: &str = "Configured";
+/// Prometheus is told to read the metrics.
+pub const MONITORED: &str = "Monitored";
 /// A Slurm reservation for a scheduled update exists.
 pub const RESERVATION_CREATED: &str = "ReservationCreated";
 

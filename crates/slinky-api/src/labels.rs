@@ -63,6 +63,8 @@ pub mod annotations {
     pub const JWT_KEY_HASH: &str = "slinky.slurm.net/jwt-key-hash";
     /// On pods: hash of the generated Slurm configuration.
     pub const SLURM_CONFIG_HASH: &str = "slinky.slurm.net/slurm-config-hash";
+    /// On slurmctld pods: the configuration that their kubelet was told to mount. On a check: the one it is about.
+    pub const CONFIG: &str = "controller.slinky.slurm.net/config";
     /// On pods: hash of slurmdbd.conf.
     pub const SLURMDBD_CONF_HASH: &str = "slinky.slurm.net/slurmdbd-conf-hash";
     /// On pods: hash of `sshd_config`.

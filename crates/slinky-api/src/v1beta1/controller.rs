@@ -226,6 +226,21 @@ impl ControllerSpec {
         }
     }
 
+    /// ConfigMaps whose keys become files in /etc/slurm, sorted; one that is named twice is there twice.
+    pub fn config_map_names(&self) -> Vec<&str> {
+        let references = [
+            &self.config_file_refs,
+            &self.prolog_script_refs,
+            &self.epilog_script_refs,
+            &self.prolog_slurmctld_script_refs,
+            &self.epilog_slurmctld_script_refs,
+        ];
+        let references = references.into_iter().flatten().flatten();
+        let mut names: Vec<&str> = references.map(|reference| reference.name.as_str()).collect();
+        names.sort_unstable();
+        names
+    }
+
     /// True if standby daemons are wanted.
     pub fn is_highly_available(&self) -> bool {
         self.daemons() > 1

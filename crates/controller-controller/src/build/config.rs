@@ -1,0 +1,277 @@
+//! The ConfigMap with the configuration of slurmctld, which gives it to all other daemons.
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::ResourceExt;
+use pod_builder::{child_metadata, layered, layered_annotations};
+use slinky_api::labels::common_labels;
+use slinky_api::names::{self, SLURMDBD_PORT, service_host};
+use slinky_api::v1beta1::{Accounting, Controller, LocalObjectReference, NodeSet};
+use slurm_conf::check::{Severity, check_slurm_conf};
+use slurm_conf::{
+    AccountingAddress, ConfLine, ConfName, ConfValue, ControllerHost, ExternalSlurmConf, SlurmConf,
+    ValueError, render_cgroup_conf, same_meaning,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+const SLURM_CONF: &str = "slurm.conf";
+const CGROUP_CONF: &str = "cgroup.conf";
+
+/// Configuration files by name.
+pub type Files = BTreeMap<String, String>;
+
+/// What a configuration is made of besides the Controller itself.
+pub struct Sources<'a> {
+    /// The Accounting that the Controller refers to.
+    pub accounting: Option<&'a Accounting>,
+    /// The NodeSets of the cluster.
+    pub node_sets: &'a [Arc<NodeSet>],
+    /// The ConfigMaps that the Controller refers to.
+    pub config_maps: &'a BTreeMap<String, ConfigMap>,
+    /// The configuration that is in force.
+    pub in_force: Option<&'a Files>,
+}
+
+/// A configuration, and what is odd about it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Rendered {
+    /// The files.
+    pub files: Files,
+    /// NodeSets that cannot be configured as they are written.
+    pub refused_node_sets: Vec<String>,
+    /// What Slurm accepts, though perhaps not as meant.
+    pub warnings: Vec<String>,
+}
+
+/// Why there can be no configuration. Only an edit helps.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// A value cannot be written down.
+    #[error(transparent)]
+    Value(#[from] ValueError),
+    /// slurmctld would not start with it.
+    #[error("slurmctld would refuse slurm.conf: {0}")]
+    Refused(String),
+}
+
+/// Renders the configuration. Files that mean the same as those in force are those in force.
+pub fn render(controller: &Controller, sources: &Sources<'_>) -> Result<Rendered, ConfigError> {
+    let accounting = sources.accounting.map(accounting_address).transpose()?;
+    if controller.spec.external {
+        let text = render_external(controller, accounting)?;
+        return Ok(Rendered { files: one_file(text), refused_node_sets: vec![], warnings: vec![] });
+    }
+    let (node_sets, refused_node_sets) = node_sets(sources);
+    let scripts = |references: &Option<Vec<_>>| script_names(references.as_ref(), sources);
+    let spec = &controller.spec;
+    let conf = SlurmConf {
+        cluster_name: ConfName::new("clusterName", &controller.cluster_name())?,
+        controllers: (0..spec.daemons())
+            .map(|ordinal| controller_host(controller, ordinal))
+            .collect::<Result<_, _>>()?,
+        controller_address: ConfValue::new("metadata.name", &client_host(controller))?,
+        cluster_size: cluster_size(sources),
+        jwks: spec.jwks_key_ref.is_some(),
+        metrics: spec.metrics.as_ref().is_some_and(|metrics| metrics.enabled),
+        accounting,
+        prolog_slurmctld: scripts(&spec.prolog_slurmctld_script_refs)?,
+        epilog_slurmctld: scripts(&spec.epilog_slurmctld_script_refs)?,
+        prolog: scripts(&spec.prolog_script_refs)?,
+        epilog: scripts(&spec.epilog_script_refs)?,
+        node_sets,
+        extra_conf: spec.extra_conf.clone().unwrap_or_default(),
+    };
+    let text = conf.render();
+    let warnings = check(&text)?;
+    let mut files = one_file(text);
+    let is_supplied = referenced(spec.config_file_refs.as_ref(), sources)
+        .any(|map| map.data.as_ref().is_some_and(|data| data.contains_key(CGROUP_CONF)));
+    if !is_supplied {
+        files.insert(CGROUP_CONF.to_owned(), render_cgroup_conf());
+    }
+    Ok(Rendered { files: kept_if_equal(files, sources.in_force), refused_node_sets, warnings })
+}
+
+/// The ConfigMap `<name>-config` with these files.
+pub fn build_config(controller: &Controller, files: Files) -> ConfigMap {
+    // A cluster that runs elsewhere has no pods, so the pods' metadata is free for its only child.
+    let template = controller.spec.template.clone().unwrap_or_default().metadata.unwrap_or_default();
+    let (labels, annotations) = if controller.spec.external {
+        (template.labels.as_ref(), template.annotations.as_ref())
+    } else {
+        (Some(controller.labels()), Some(controller.annotations()))
+    };
+    ConfigMap {
+        metadata: child_metadata(
+            controller,
+            &names::controller::config(&controller.name_any()),
+            layered([labels, Some(&common_labels(controller))]),
+            layered_annotations([annotations]),
+        ),
+        data: Some(files),
+        immutable: Some(false),
+        ..ConfigMap::default()
+    }
+}
+
+fn render_external(
+    controller: &Controller,
+    accounting: Option<AccountingAddress>,
+) -> Result<String, ValueError> {
+    let external = controller.spec.external_config.clone().unwrap_or_default();
+    let conf = ExternalSlurmConf {
+        cluster_name: ConfName::new("clusterName", &controller.cluster_name())?,
+        host: ConfValue::new("externalConfig.host", &external.host)?,
+        port: port(external.port),
+        accounting,
+    };
+    Ok(conf.render())
+}
+
+fn one_file(text: String) -> Files {
+    Files::from([(SLURM_CONF.to_owned(), text)])
+}
+
+/// Ports out of range are refused by the schema; one that got in is not worth more than an unusable address.
+fn port(number: i64) -> u16 {
+    u16::try_from(number).unwrap_or_default()
+}
+
+fn client_host(controller: &Controller) -> String {
+    let service = names::controller::workload(&controller.name_any());
+    service_host(&service, &controller.namespace().unwrap_or_default())
+}
+
+fn controller_host(controller: &Controller, ordinal: i32) -> Result<ControllerHost, ValueError> {
+    let (name, namespace) = (controller.name_any(), controller.namespace().unwrap_or_default());
+    let pod = names::controller::pod(&name, ordinal);
+    let address = service_host(&format!("{pod}.{}", names::controller::internal_service(&name)), &namespace);
+    Ok(ControllerHost {
+        name: ConfName::new("metadata.name", &pod)?,
+        address: ConfName::new("metadata.name", &address)?,
+    })
+}
+
+fn accounting_address(accounting: &Accounting) -> Result<AccountingAddress, ValueError> {
+    let spec = &accounting.spec;
+    if let Some(external) = spec.external_config.as_ref().filter(|_| spec.external) {
+        let field = format!("Accounting {}: externalConfig.host", accounting.name_any());
+        let host = ConfValue::new(&field, &external.host)?;
+        return Ok(AccountingAddress { host, port: port(external.port) });
+    }
+    let chosen = spec.service.as_ref().and_then(|service| service.port).filter(|port| *port != 0);
+    Ok(AccountingAddress {
+        host: ConfValue::new("accountingRef", &names::accounting::workload(&accounting.name_any()))?,
+        port: port(chosen.unwrap_or_else(|| SLURMDBD_PORT.into())),
+    })
+}
+
+fn referenced<'a>(
+    references: Option<&Vec<LocalObjectReference>>,
+    sources: &Sources<'a>,
+) -> impl Iterator<Item = &'a ConfigMap> {
+    references.into_iter().flatten().filter_map(|reference| sources.config_maps.get(&reference.name))
+}
+
+fn script_names(
+    references: Option<&Vec<LocalObjectReference>>,
+    sources: &Sources<'_>,
+) -> Result<Vec<ConfName>, ValueError> {
+    let maps = referenced(references, sources);
+    maps.flat_map(|map| map.data.iter().flatten())
+        .map(|(file, _)| ConfName::new("the name of a script", file))
+        .collect()
+}
+
+/// Room for all nodes that are wanted or there. It never shrinks: Slurm may still know the nodes that are gone.
+fn cluster_size(sources: &Sources<'_>) -> u32 {
+    let wanted: i64 = sources.node_sets.iter().map(|set| node_count(set)).sum();
+    let in_force = sources.in_force.and_then(|files| files.get(SLURM_CONF)).and_then(|text| {
+        text.lines().find_map(|line| line.strip_prefix("MaxNodeCount="))?.trim().parse::<u32>().ok()
+    });
+    u32::try_from(wanted).unwrap_or(u32::MAX).max(in_force.unwrap_or_default())
+}
+
+/// How many nodes a NodeSet may have at a time. With one worker per Kubernetes node only its status tells.
+pub fn node_count(set: &NodeSet) -> i64 {
+    let there = set.status.as_ref().map_or(0, |status| status.replicas.max(status.desired));
+    i64::from(set.spec.replicas.max(there).max(0))
+}
+
+/// The NodeSets as Slurm should know them, and what is wrong with the others.
+///
+/// A NodeSet that cannot be configured must not stop the others, and must not lose the partition that its jobs run in:
+/// it stays as it is in force.
+fn node_sets(sources: &Sources<'_>) -> (BTreeMap<String, slurm_conf::NodeSet>, Vec<String>) {
+    let (mut sets, mut refused, mut taken) = (BTreeMap::new(), Vec::new(), BTreeSet::new());
+    let mut by_age: Vec<&Arc<NodeSet>> = sources.node_sets.iter().collect();
+    by_age.sort_by_key(|set| (set.metadata.creation_timestamp.clone(), set.name_any()));
+    for set in by_age {
+        let name = set.slurm_name();
+        if !taken.insert(name.clone()) {
+            refused.push(format!(
+                "NodeSet {}: another NodeSet is called {name:?} in Slurm already",
+                set.name_any()
+            ));
+            continue;
+        }
+        let configured = configure(set, &name).or_else(|error| {
+            refused.push(format!("NodeSet {}: {error}", set.name_any()));
+            in_force(&name, sources.in_force).ok_or(())
+        });
+        if let Ok(configured) = configured {
+            sets.insert(set.name_any(), configured);
+        }
+    }
+    (sets, refused)
+}
+
+fn configure(set: &NodeSet, name: &str) -> Result<slurm_conf::NodeSet, ValueError> {
+    let partition = set.spec.enabled_partition();
+    Ok(slurm_conf::NodeSet {
+        name: ConfName::new("template.spec.hostname", name)?,
+        partition: partition
+            .map(|partition| {
+                ConfLine::new("partition.config", partition.config.as_deref().unwrap_or_default())
+            })
+            .transpose()?,
+    })
+}
+
+/// A node set as the configuration in force has it.
+fn in_force(name: &str, files: Option<&Files>) -> Option<slurm_conf::NodeSet> {
+    let text = files?.get(SLURM_CONF)?;
+    let (set, partition) = (format!("NodeSet={name} "), format!("PartitionName={name} Nodes={name} "));
+    text.lines().find(|line| line.starts_with(&set))?;
+    let options = text.lines().find_map(|line| line.strip_prefix(&partition));
+    Some(slurm_conf::NodeSet {
+        name: ConfName::new("name", name).ok()?,
+        partition: options.and_then(|options| ConfLine::new("partition", options).ok()),
+    })
+}
+
+/// What is odd about a slurm.conf; an error if slurmctld would not start with it.
+fn check(text: &str) -> Result<Vec<String>, ConfigError> {
+    let (errors, warnings): (Vec<_>, Vec<_>) =
+        check_slurm_conf(text, None).into_iter().partition(|finding| finding.severity == Severity::Error);
+    let describe = |findings: Vec<slurm_conf::check::Finding>| -> Vec<String> {
+        findings.iter().map(|finding| format!("line {}: {}", finding.line, finding.message)).collect()
+    };
+    if errors.is_empty() {
+        Ok(describe(warnings))
+    } else {
+        Err(ConfigError::Refused(describe(errors).join("; ")))
+    }
+}
+
+fn kept_if_equal(files: Files, in_force: Option<&Files>) -> Files {
+    match in_force {
+        Some(current) if means_the_same(&files, current) => current.clone(),
+        _ => files,
+    }
+}
+
+fn means_the_same(files: &Files, others: &Files) -> bool {
+    files.len() == others.len()
+        && files.iter().all(|(name, text)| others.get(name).is_some_and(|other| same_meaning(text, other)))
+}

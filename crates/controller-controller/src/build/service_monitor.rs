@@ -1,0 +1,69 @@
+//! The ServiceMonitor that makes Prometheus read slurmctld's metrics.
+
+use kube::{CustomResource, ResourceExt};
+use pod_builder::{child_metadata, layered, layered_annotations};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use slinky_api::labels::{App, common_labels, selector_labels};
+use slinky_api::names::controller as names;
+use slinky_api::v1beta1::{Controller, MetricsEndpoint, ServiceMonitor as Wish};
+
+/// What is read unless the user says otherwise.
+const PATHS: &[&str] = &["/metrics/jobs", "/metrics/nodes", "/metrics/partitions", "/metrics/scheduler"];
+
+/// The spec of a ServiceMonitor, which is the Prometheus operator's business.
+#[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[kube(
+    group = "monitoring.coreos.com",
+    version = "v1",
+    kind = "ServiceMonitor",
+    namespaced,
+    schema = "disabled",
+    derive = "PartialEq"
+)]
+pub struct ServiceMonitorSpec {
+    /// All of it.
+    #[serde(flatten)]
+    pub fields: Map<String, Value>,
+}
+
+/// The ServiceMonitor `<name>-controller`; `None` if none is wanted, or if there is nothing of ours to read.
+pub fn build_service_monitor(controller: &Controller) -> Option<ServiceMonitor> {
+    let metrics = controller.spec.metrics.as_ref().filter(|metrics| metrics.enabled)?;
+    let wish = metrics.service_monitor.as_ref().filter(|wish| wish.enabled && !controller.spec.external)?;
+    let spec = json!({
+        "selector": { "matchLabels": selector_labels(controller) },
+        "namespaceSelector": { "matchNames": [controller.namespace()] },
+        "endpoints": endpoints(wish),
+    });
+    Some(ServiceMonitor {
+        metadata: child_metadata(
+            controller,
+            &names::workload(&controller.name_any()),
+            layered([Some(controller.labels()), wish.labels.as_ref(), Some(&common_labels(controller))]),
+            layered_annotations([Some(controller.annotations()), wish.annotations.as_ref()]),
+        ),
+        spec: ServiceMonitorSpec { fields: spec.as_object().cloned().unwrap_or_default() },
+    })
+}
+
+fn endpoints(wish: &Wish) -> Vec<Value> {
+    let all = || PATHS.iter().map(|path| MetricsEndpoint { path: (*path).to_owned(), ..Default::default() });
+    let chosen = wish.endpoints.clone().filter(|endpoints| !endpoints.is_empty());
+    let endpoints = chosen.unwrap_or_else(|| all().collect());
+    endpoints.into_iter().map(|endpoint| describe(endpoint, wish)).collect()
+}
+
+fn describe(endpoint: MetricsEndpoint, wish: &Wish) -> Value {
+    let mut entry = json!({ "path": endpoint.path, "port": Controller::NAME, "scheme": "http" });
+    let times = [
+        ("interval", endpoint.interval.or_else(|| wish.interval.clone())),
+        ("scrapeTimeout", endpoint.scrape_timeout.or_else(|| wish.scrape_timeout.clone())),
+    ];
+    for (key, time) in times {
+        if let Some(time) = time.filter(|time| !time.is_empty()) {
+            entry[key] = json!(time);
+        }
+    }
+    entry
+}

@@ -1,0 +1,51 @@
+//! The Services of slurmctld: one that leads to whichever daemon is active, one that names each daemon.
+
+use k8s_openapi::api::core::v1::Service;
+use kube::ResourceExt;
+use operator_runtime::Exact;
+use pod_builder::{
+    BuildError, ComponentPort, build_headless_spec, build_service_spec, child_metadata, layered,
+    layered_annotations,
+};
+use serde_json::json;
+use slinky_api::labels::{App, CONTROLLER_ACTIVE, TRUE, common_labels, selector_labels};
+use slinky_api::names::{SLURMCTLD_PORT, controller as names};
+use slinky_api::v1beta1::Controller;
+
+const PORT: ComponentPort<'_> = ComponentPort { name: Controller::NAME, default: SLURMCTLD_PORT };
+
+/// The Service `<name>-controller` for clients.
+pub fn build_service(controller: &Controller) -> Result<Exact<Service>, BuildError> {
+    let template = controller.spec.service.clone().unwrap_or_default();
+    let user = template.metadata.clone().unwrap_or_default();
+    let mut selector = selector_labels(controller);
+    selector.insert(CONTROLLER_ACTIVE.to_owned(), TRUE.to_owned());
+    let service = json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": child_metadata(
+            controller,
+            &names::workload(&controller.name_any()),
+            layered([Some(controller.labels()), user.labels.as_ref(), Some(&common_labels(controller))]),
+            layered_annotations([Some(controller.annotations()), user.annotations.as_ref()]),
+        ),
+        "spec": build_service_spec(&template, PORT, &selector)?,
+    });
+    Ok(Exact::new(service)?)
+}
+
+/// The headless Service `<name>-controller-internal`: daemons find each other by it, active or not.
+pub fn build_internal_service(controller: &Controller) -> Result<Exact<Service>, BuildError> {
+    let service = json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": child_metadata(
+            controller,
+            &names::internal_service(&controller.name_any()),
+            layered([Some(controller.labels()), Some(&common_labels(controller))]),
+            layered_annotations([Some(controller.annotations())]),
+        ),
+        "spec": build_headless_spec(PORT, &selector_labels(controller)),
+    });
+    Ok(Exact::new(service)?)
+}

@@ -1,0 +1,255 @@
+//! Puts a plan into effect.
+
+use crate::build::{Rendered, ServiceMonitor};
+use crate::controller::Context;
+use crate::observe::Observed;
+use crate::plan::{Config, Daemons, Obstacle, Plan, Workload};
+use crate::rollout::Step;
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use kube::{Api, ResourceExt};
+use operator_runtime::apply::{self, Created};
+use operator_runtime::{Class, Classify, Exact, Pass, PassError};
+use serde_json::{Value, json};
+use slinky_api::labels::{CONTROLLER_ACTIVE, TRUE, annotations};
+use slinky_api::ownership::is_controlled_by;
+use slinky_api::v1beta1::Controller;
+use tracing::info;
+
+/// What became of a plan.
+pub struct Outcome {
+    /// The StatefulSet as it is now.
+    pub stateful_set: Option<Exact<StatefulSet>>,
+    /// What became of the configuration.
+    pub config: Option<Configured>,
+    /// What the user asked for and cannot have.
+    pub ignored: Option<&'static str>,
+    /// Whether the metrics are read; `None` if nobody asked for it.
+    pub monitored: Option<bool>,
+    /// What went wrong.
+    pub result: Result<(), PassError>,
+}
+
+/// A configuration after a pass.
+pub struct Configured {
+    /// What was done.
+    pub step: Step,
+    /// The name of the configuration in force.
+    pub name: String,
+    /// NodeSets that are not in it as they are written.
+    pub refused_node_sets: Vec<String>,
+    /// What is odd about it.
+    pub warnings: Vec<String>,
+}
+
+/// A request that failed.
+#[derive(Debug, thiserror::Error)]
+#[error("{0} was not done")]
+struct Undone(String, #[source] kube::Error);
+
+impl Classify for Undone {
+    fn class(&self) -> Class {
+        self.1.class()
+    }
+
+    fn category(&self) -> &'static str {
+        self.1.category()
+    }
+}
+
+/// Makes the children what they should be.
+pub async fn execute(plan: Plan, controller: &Controller, observed: &Observed, context: &Context) -> Outcome {
+    let mut run = Run { pass: Pass::new(&context.scope, controller), controller, observed, context };
+    let (config, stateful_set, ignored) = match plan.daemons {
+        None => {
+            run.remove_daemons().await;
+            (run.apply_config(plan.config).await, None, None)
+        }
+        Some(Daemons { service, internal_service, stateful_set, marks, announcements, ignored }) => {
+            let live = observed.internal_service.as_deref();
+            run.pass.apply("Internal Service", internal_service, live).await;
+            run.pass.apply("Service", service, observed.service.as_deref()).await;
+            let config = run.apply_config(plan.config).await;
+            run.mark(&marks).await;
+            let stateful_set = run.apply_stateful_set(stateful_set).await;
+            run.announce(&announcements).await;
+            (config, stateful_set, ignored)
+        }
+    };
+    let monitored = run.apply_service_monitor(plan.service_monitor).await;
+    Outcome { stateful_set, config, ignored, monitored, result: run.pass.finish() }
+}
+
+/// One pass over the children of one Controller.
+struct Run<'a> {
+    pass: Pass<'a, Controller>,
+    controller: &'a Controller,
+    observed: &'a Observed,
+    context: &'a Context,
+}
+
+impl Run<'_> {
+    /// The cluster runs elsewhere: what ran here goes, and its volume stays.
+    async fn remove_daemons(&mut self) {
+        let observed = self.observed;
+        if let Some(set) = &observed.stateful_set {
+            self.pass.delete("StatefulSet", set.as_ref()).await;
+        }
+        for (step, service) in
+            [("Service", &observed.service), ("Internal Service", &observed.internal_service)]
+        {
+            if let Some(service) = service {
+                self.pass.delete(step, service.as_ref()).await;
+            }
+        }
+        self.remove_check().await;
+    }
+
+    /// Carries out the step, and says what was done in the end.
+    async fn apply_config(&mut self, config: Result<Config, Obstacle>) -> Option<Configured> {
+        let Config { mut step, in_force: mut written, check, name, rendered } =
+            self.pass.keep("Config", config)?;
+        if let Some((candidate, pod)) = check
+            && let Err(refusal) = self.start_check(&candidate, &pod).await
+        {
+            // Nobody lets us check; that must not stop the change for ever.
+            written.data = Some(rendered.files.clone());
+            step = Step::Write(Some(format!("the configuration could not be checked ({refusal})")));
+        }
+        if matches!(step, Step::Keep | Step::Write(_)) {
+            self.remove_check().await;
+        }
+        if matches!(step, Step::Write(_)) && self.observed.config.is_some() {
+            info!(config = name, "Writing a changed configuration");
+        }
+        self.pass.apply("Config", Ok::<_, apply::Error>(written), self.observed.config.as_deref()).await;
+        let Rendered { refused_node_sets, warnings, .. } = rendered;
+        Some(Configured { step, name, refused_node_sets, warnings })
+    }
+
+    /// Makes the check pod; the error says why the API server does not want it.
+    async fn start_check(&mut self, candidate: &ConfigMap, pod: &Exact<Pod>) -> Result<(), String> {
+        if let Some(old) = &self.observed.check {
+            self.pass.delete("Config Check", old.as_ref()).await;
+            // Its end wakes us.
+            return Ok(());
+        }
+        let applier = self.context.scope.applier();
+        let files = applier.apply(candidate, self.observed.candidate.as_deref()).await;
+        if self.pass.keep("Config Check", files).is_none() {
+            return Ok(());
+        }
+        match applier.create(pod).await {
+            Ok(Created::New(_) | Created::Existing(_) | Created::Terminating) => Ok(()),
+            Err(error) => match error.class() {
+                Class::Invalid => Err(operator_runtime::error::chain(&error)),
+                Class::Waiting(_) | Class::Transient => {
+                    self.pass.keep::<(), _>("Config Check", Err(error));
+                    Ok(())
+                }
+            },
+        }
+    }
+
+    async fn remove_check(&mut self) {
+        if let Some(pod) = &self.observed.check {
+            self.pass.delete("Config Check", pod.as_ref()).await;
+        }
+        if let Some(candidate) = &self.observed.candidate {
+            self.pass.delete("Config Check", candidate.as_ref()).await;
+        }
+    }
+
+    async fn apply_stateful_set(&mut self, workload: Workload) -> Option<Exact<StatefulSet>> {
+        let live = self.observed.stateful_set.as_deref();
+        match workload {
+            Workload::Apply(set) => self.pass.apply("StatefulSet", Ok::<_, apply::Error>(*set), live).await,
+            Workload::Leave => live.cloned(),
+            Workload::Blocked(obstacle) => {
+                self.pass.keep::<(), _>("StatefulSet", Err(obstacle));
+                live.cloned()
+            }
+            Workload::Recreate => {
+                self.release_stateful_set().await;
+                None
+            }
+        }
+    }
+
+    /// Deletes the StatefulSet and leaves its pods, which the next one takes over.
+    async fn release_stateful_set(&mut self) {
+        let Some(live) = self.observed.stateful_set.as_deref() else { return };
+        if !is_controlled_by(&live.metadata, self.controller) || live.metadata.deletion_timestamp.is_some() {
+            return;
+        }
+        let preconditions = Preconditions { uid: live.uid(), resource_version: live.resource_version() };
+        let parameters = DeleteParams::orphan().preconditions(preconditions);
+        let sets: Api<StatefulSet> = self.api();
+        info!(name = live.name_any(), "Making a StatefulSet anew around its pods");
+        let deleted = sets.delete(&live.name_any(), &parameters).await;
+        let deleted = deleted
+            .map(drop)
+            .map_err(|error| Undone("the deletion of the old StatefulSet".to_owned(), error));
+        self.pass.keep("StatefulSet", deleted);
+    }
+
+    async fn mark(&mut self, marks: &[(String, bool)]) {
+        for (pod, is_active) in marks {
+            info!(pod, is_active, "Marking a slurmctld");
+            let value = is_active.then_some(TRUE);
+            self.patch_pod("Active Label", pod, &json!({ "labels": { CONTROLLER_ACTIVE: value } })).await;
+        }
+    }
+
+    async fn announce(&mut self, announcements: &[(String, String)]) {
+        for (pod, config) in announcements {
+            let annotations = json!({ "annotations": { annotations::CONFIG: config } });
+            self.patch_pod("Reconfigure", pod, &annotations).await;
+        }
+    }
+
+    async fn patch_pod(&mut self, step: &'static str, name: &str, metadata: &Value) {
+        let pods: Api<Pod> = self.api();
+        let patch = Patch::Merge(json!({ "metadata": metadata }));
+        let parameters =
+            PatchParams { field_manager: Some(crate::NAME.to_owned()), ..PatchParams::default() };
+        match pods.patch_metadata(name, &parameters, &patch).await {
+            Ok(_) => {}
+            // Its successor is on its way.
+            Err(kube::Error::Api(status)) if status.is_not_found() => {}
+            Err(error) => {
+                self.pass.keep::<(), _>(step, Err(Undone(format!("a change of pod {name}"), error)));
+            }
+        }
+    }
+
+    /// Whether Prometheus is told; `None` if nobody asked for it.
+    async fn apply_service_monitor(&mut self, wanted: Option<ServiceMonitor>) -> Option<bool> {
+        let live = self.observed.service_monitor.as_ref();
+        let Some(wanted) = wanted else {
+            if let Some(live) = live.filter(|live| is_controlled_by(&live.metadata, self.controller)) {
+                self.pass.delete("ServiceMonitor", live).await;
+            }
+            return None;
+        };
+        let applied = self.context.scope.applier().apply(&wanted, live).await;
+        if let Err(apply::Error::Api { source: kube::Error::Api(status), .. }) = &applied
+            && status.is_not_found()
+        {
+            return Some(false);
+        }
+        let is_applied = self.pass.keep("ServiceMonitor", applied).is_some();
+        if is_applied {
+            self.context.watch_service_monitors();
+        }
+        Some(is_applied)
+    }
+
+    fn api<K>(&self) -> Api<K>
+    where
+        K: kube::Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
+    {
+        Api::namespaced(self.context.scope.client(), &self.controller.namespace().unwrap_or_default())
+    }
+}

@@ -1,0 +1,235 @@
+//! What a Controller depends on: from caches where there are some, by name where there are none.
+
+use crate::build::{Files, ServiceMonitor, check_name};
+use crate::controller::Context;
+use crate::rollout::Pending;
+use crate::status::{confirmed, report_of};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service};
+use kube::api::LogParams;
+use kube::{Api, Client, ResourceExt};
+use operator_runtime::references::{ReferenceError, follow};
+use operator_runtime::{Exact, find};
+use pod_builder::hash_files;
+use slinky_api::labels::{APP_INSTANCE, APP_NAME, App, CONTROLLER_ACTIVE};
+use slinky_api::names::{self, check_object_name};
+use slinky_api::v1beta1::{Accounting, Controller, NodeSet};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// How many lines of a reconfigure container's log are looked at: it writes one for each change and each failure.
+const LOG_LINES: i64 = 50;
+
+/// What there is.
+pub struct Observed {
+    /// The Accounting of the cluster.
+    pub accounting: Option<Arc<Accounting>>,
+    /// The NodeSets of the cluster, by name.
+    pub node_sets: Vec<Arc<NodeSet>>,
+    /// The Secret with the Slurm key.
+    pub slurm_key: Result<Secret, Arc<ReferenceError>>,
+    /// The Secret with the signing key.
+    pub jwt_key: Result<Secret, Arc<ReferenceError>>,
+    /// The public keys of other issuers, if any are wanted.
+    pub jwks: Result<Option<ByteString>, Arc<ReferenceError>>,
+    /// The ConfigMaps that the Controller refers to and that are there.
+    pub config_maps: BTreeMap<String, ConfigMap>,
+    /// The claim that several daemons share.
+    pub shared_claim: Option<PersistentVolumeClaim>,
+    /// The Service for clients.
+    pub service: Option<Arc<Exact<Service>>>,
+    /// The Service that names each daemon.
+    pub internal_service: Option<Arc<Exact<Service>>>,
+    /// The configuration in force.
+    pub config: Option<Arc<ConfigMap>>,
+    /// The StatefulSet.
+    pub stateful_set: Option<Arc<Exact<StatefulSet>>>,
+    /// The ServiceMonitor.
+    pub service_monitor: Option<ServiceMonitor>,
+    /// The slurmctld pods, by name.
+    pub pods: Vec<Arc<Pod>>,
+    /// The ordinal of the active daemon, where there are several and somebody can tell.
+    pub active: Option<i32>,
+    /// The files that are checked.
+    pub candidate: Option<Arc<ConfigMap>>,
+    /// The pod that checks them.
+    pub check: Option<Arc<Pod>>,
+    /// The change that is waiting.
+    pub pending: Option<Pending>,
+    /// What the reconfigure container of the active daemon says.
+    pub report: Option<Report>,
+}
+
+/// The last word of a reconfigure container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Report {
+    /// slurmctld runs with this configuration.
+    Took(String),
+    /// slurmctld refused this configuration.
+    Refused {
+        /// The configuration.
+        config: String,
+        /// What was said.
+        reason: String,
+    },
+}
+
+impl Observed {
+    /// The configuration files in force.
+    pub fn files(&self) -> Option<&Files> {
+        self.config.as_ref().and_then(|config| config.data.as_ref())
+    }
+
+    /// What slurmctld's directory holds if the generated files are these; keys are not counted.
+    pub fn etc(&self, controller: &Controller, files: &Files) -> BTreeMap<String, Vec<u8>> {
+        let mut etc: BTreeMap<String, Vec<u8>> =
+            files.iter().map(|(name, text)| (name.clone(), text.clone().into_bytes())).collect();
+        for name in controller.spec.config_map_names() {
+            let map = self.config_maps.get(name);
+            let texts = map.iter().flat_map(|map| map.data.iter().flatten());
+            etc.extend(texts.map(|(name, text)| (name.clone(), text.clone().into_bytes())));
+            let bytes = map.iter().flat_map(|map| map.binary_data.iter().flatten());
+            etc.extend(bytes.map(|(name, bytes)| (name.clone(), bytes.0.clone())));
+        }
+        if let Ok(Some(jwks)) = &self.jwks {
+            etc.insert("jwks.json".to_owned(), jwks.0.clone());
+        }
+        etc.retain(|name, _| !has_key_suffix(name));
+        etc
+    }
+
+    /// The pod of the active daemon, as far as one is known.
+    pub fn active_pod(&self) -> Option<&Arc<Pod>> {
+        self.pods.iter().find(|pod| pod.labels().contains_key(CONTROLLER_ACTIVE))
+    }
+}
+
+fn has_key_suffix(name: &str) -> bool {
+    std::path::Path::new(name).extension().is_some_and(|extension| extension == "key")
+}
+
+/// Looks around.
+pub async fn observe(controller: &Controller, context: &Context) -> Result<Observed, kube::Error> {
+    let namespace = &controller.namespace().unwrap_or_default();
+    let name = controller.name_any();
+    let (workload, check) = (names::controller::workload(&name), check_name(&name));
+    let spec = &controller.spec;
+    let client = || context.scope.client();
+    let accounting = spec.accounting_ref.as_ref();
+    let slurm_key = follow(client(), namespace, "slurmKeyRef", spec.slurm_key_ref.as_ref());
+    let jwt_key = follow(client(), namespace, "jwtKeyRef", spec.signing_key_ref());
+    let mut observed = Observed {
+        accounting: accounting.and_then(|accounting| find(&context.accountings, namespace, &accounting.name)),
+        node_sets: node_sets_of(controller, context),
+        slurm_key: slurm_key.await.map(|key| key.holder).map_err(Arc::new),
+        jwt_key: jwt_key.await.map(|key| key.holder).map_err(Arc::new),
+        jwks: match &spec.jwks_key_ref {
+            Some(jwks) => {
+                let found = follow(client(), namespace, "jwksKeyRef", Some(jwks)).await;
+                found.map(|jwks| Some(jwks.value)).map_err(Arc::new)
+            }
+            None => Ok(None),
+        },
+        config_maps: config_maps_of(controller, client(), namespace).await?,
+        shared_claim: shared_claim_of(controller, client(), namespace).await?,
+        service: find(&context.services, namespace, &workload),
+        internal_service: find(&context.services, namespace, &names::controller::internal_service(&name)),
+        config: find(&context.config_maps, namespace, &names::controller::config(&name)),
+        stateful_set: find(&context.stateful_sets, namespace, &workload),
+        service_monitor: service_monitor_of(client(), namespace, &workload).await?,
+        pods: pods_of(controller, context),
+        active: context.actives.with(controller, |active| *active),
+        candidate: find(&context.config_maps, namespace, &check),
+        check: find(&context.pods, namespace, &check),
+        pending: context.pending.with(controller, |pending| pending.clone()),
+        report: None,
+    };
+    observed.report = report(controller, &observed, client(), namespace).await;
+    Ok(observed)
+}
+
+fn node_sets_of(controller: &Controller, context: &Context) -> Vec<Arc<NodeSet>> {
+    let mut sets = context.node_sets.state();
+    sets.retain(|set| {
+        set.namespace() == controller.namespace() && set.spec.controller_ref.name == controller.name_any()
+    });
+    sets.sort_by_key(|set| set.name_any());
+    sets
+}
+
+fn pods_of(controller: &Controller, context: &Context) -> Vec<Arc<Pod>> {
+    let mut pods = context.pods.state();
+    pods.retain(|pod| {
+        let label = |key| pod.labels().get(key).map(String::as_str);
+        pod.namespace() == controller.namespace()
+            && label(APP_NAME) == Some(Controller::NAME)
+            && label(APP_INSTANCE) == Some(controller.name_any().as_str())
+    });
+    pods.sort_by_key(|pod| pod.name_any());
+    pods
+}
+
+async fn config_maps_of(
+    controller: &Controller,
+    client: Client,
+    namespace: &str,
+) -> Result<BTreeMap<String, ConfigMap>, kube::Error> {
+    let api: Api<ConfigMap> = Api::namespaced(client, namespace);
+    let mut found = BTreeMap::new();
+    let names = controller.spec.config_map_names();
+    // A name that no object can have is never sent: it would be part of a path.
+    for name in names.into_iter().filter(|name| check_object_name(name).is_ok()) {
+        if !found.contains_key(name)
+            && let Some(map) = api.get_opt(name).await?
+        {
+            found.insert(name.to_owned(), map);
+        }
+    }
+    Ok(found)
+}
+
+async fn shared_claim_of(
+    controller: &Controller,
+    client: Client,
+    namespace: &str,
+) -> Result<Option<PersistentVolumeClaim>, kube::Error> {
+    let persistence = controller.spec.persistence.clone().unwrap_or_default();
+    match persistence.existing_claim() {
+        Some(claim) if controller.spec.is_highly_available() && check_object_name(claim).is_ok() => {
+            Api::namespaced(client, namespace).get_opt(claim).await
+        }
+        _ => Ok(None),
+    }
+}
+
+/// That the kind is not installed looks the same as that there is none.
+async fn service_monitor_of(
+    client: Client,
+    namespace: &str,
+    name: &str,
+) -> Result<Option<ServiceMonitor>, kube::Error> {
+    Api::namespaced(client, namespace).get_opt(name).await
+}
+
+/// Reads the log of the reconfigure container, only while it is not known what became of the configuration in force.
+async fn report(
+    controller: &Controller,
+    observed: &Observed,
+    client: Client,
+    namespace: &str,
+) -> Option<Report> {
+    let config = hash_files(&observed.etc(controller, observed.files()?));
+    if !controller.spec.inplace_reconfigure || confirmed(controller, &config) {
+        return None;
+    }
+    let pod = observed.active_pod()?.name_any();
+    let parameters = LogParams {
+        container: Some("reconfigure".to_owned()),
+        tail_lines: Some(LOG_LINES),
+        ..LogParams::default()
+    };
+    // Without a log nobody can tell; that is not an error of the configuration.
+    let log = Api::<Pod>::namespaced(client, namespace).logs(&pod, &parameters).await.ok()?;
+    report_of(&log)
+}
