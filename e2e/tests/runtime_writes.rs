@@ -315,6 +315,35 @@ async fn a_service_of_our_predecessor_keeps_its_address() -> Result<()> {
     stage.namespace.delete().await
 }
 
+#[tokio::test]
+async fn a_list_that_names_an_item_twice_is_written_once_per_change_and_process() -> Result<()> {
+    let stage = Stage::set("twice").await?;
+    let workload = |value: &str| {
+        let env = json!([{ "name": "A", "value": "1" }, { "name": "A", "value": value }]);
+        let container = json!({ "name": "c", "image": "i", "env": env });
+        stage.object::<Deployment>(json!({ "spec": {
+            "selector": { "matchLabels": { "a": "b" } },
+            "template": { "metadata": { "labels": { "a": "b" } }, "spec": { "containers": [container] } },
+        } }))
+    };
+    let applier = stage.applier();
+    assert!(matches!(applier.apply(&workload("2"), None).await?, Applied::Created(_)));
+    let second = |deployment: &Deployment| {
+        let pod = deployment.spec.clone().unwrap().template.spec.unwrap();
+        pod.containers[0].env.clone().unwrap()[1].value.clone().unwrap()
+    };
+    let live = stage.live().await?;
+    assert_eq!(second(&live), "2");
+    assert!(matches!(applier.apply(&workload("2"), Some(&live)).await?, Applied::Unchanged));
+    assert!(matches!(applier.apply(&workload("3"), Some(&live)).await?, Applied::Changed(_)));
+    let live: Deployment = stage.live().await?;
+    assert_eq!(second(&live), "3");
+    stage.applier().apply(&workload("3"), Some(&live)).await?;
+    let generation = stage.live::<Deployment>().await?.metadata.generation;
+    assert_eq!(generation, live.metadata.generation, "the spec changed after a restart");
+    stage.namespace.delete().await
+}
+
 async fn pod(stage: &Stage) -> Result<Pod> {
     let content = json!({"spec": {"containers": [{"name": "main", "image": "main:1"}]}});
     Ok(stage.namespace.api().create(&PostParams::default(), &stage.object(content)).await?)

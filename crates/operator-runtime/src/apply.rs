@@ -48,6 +48,9 @@ impl<K> Object for K where
 {
 }
 
+/// How the API server refuses to apply a list that names an item twice.
+const NAMED_TWICE: &str = "duplicate entries for key";
+
 /// Writes objects under one field manager.
 #[derive(Clone)]
 pub struct Applier {
@@ -100,7 +103,7 @@ impl Applier {
         let mut body = to_json(desired)?;
         let Some(live) = live.or(read.as_ref()) else {
             // Should somebody else make the object at this moment, the server refuses a second controller.
-            let object: K = self.patch(&api, &name, &body).await.map_err(failed("create", desired))?;
+            let object = self.write(&api, desired, &body, None).await.map_err(failed("create", desired))?;
             self.remember(Part::Main, &body, None, &to_json(&object)?);
             return Ok(written("created", Applied::Created(object), desired));
         };
@@ -115,7 +118,7 @@ impl Applier {
         self.take_over(&api, &body, live).await.map_err(failed("take over", desired))?;
         // An object made anew under this name in the meantime is none that was decided on.
         body["metadata"]["uid"] = live.uid().into();
-        let object: K = self.patch(&api, &name, &body).await.map_err(failed("apply", desired))?;
+        let object = self.write(&api, desired, &body, Some(live)).await.map_err(failed("apply", desired))?;
         self.remember(Part::Main, &body, live.resource_version(), &to_json(&object)?);
         Ok(written("applied", Applied::Changed(object), desired))
     }
@@ -216,6 +219,28 @@ impl Applier {
     }
     fn api<K: Object>(&self, object: &K) -> Api<K> {
         Api::namespaced(self.client.clone(), &object.namespace().unwrap_or_default())
+    }
+
+    /// Applies, or writes without the server's bookkeeping what it does not let us apply: lists that name an item twice,
+    /// which pods may have.
+    async fn write<K: Object>(
+        &self,
+        api: &Api<K>,
+        desired: &K,
+        body: &Value,
+        live: Option<&K>,
+    ) -> Result<K, kube::Error> {
+        let name = desired.name_any();
+        match self.patch(api, &name, body).await {
+            Err(kube::Error::Api(status)) if status.message.contains(NAMED_TWICE) => {}
+            outcome => return outcome,
+        }
+        let field_manager = Some(self.manager.to_string());
+        if live.is_none() {
+            return api.create(&PostParams { field_manager, ..PostParams::default() }, desired).await;
+        }
+        let parameters = PatchParams { field_manager, ..PatchParams::default() };
+        api.patch(&name, &parameters, &Patch::Merge(body)).await
     }
 
     async fn patch<K: Object>(&self, api: &Api<K>, name: &str, body: &Value) -> Result<K, kube::Error> {
