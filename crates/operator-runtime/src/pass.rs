@@ -1,7 +1,7 @@
 //! One pass over the children of an object: each step is tried, whatever becomes of the others, and everything that
 //! went wrong is told.
 
-use crate::apply::{Applied, Object};
+use crate::apply::{Applied, Created, Object};
 use crate::error::{Class, Classify, chain};
 use crate::events::{EventType, Notice};
 use crate::scope::Scope;
@@ -44,6 +44,25 @@ impl<'a, O: Resource<DynamicType = ()>> Pass<'a, O> {
             Applied::Changed(object) => Some(object),
             Applied::Unchanged | Applied::Immutable => live.cloned(),
             Applied::Terminating => None,
+        }
+    }
+
+    /// Makes a child that is never changed afterwards, if it could be built. Gives the child as it is now; `None` if the
+    /// step failed, or if an older one is on its way out.
+    pub async fn create<K, E>(&mut self, step: &'static str, desired: Result<K, E>) -> Option<K>
+    where
+        K: Object,
+        E: Classify + Send + Sync + 'static,
+    {
+        let desired = self.keep(step, desired)?;
+        let created = self.scope.applier().create(&desired).await;
+        match self.keep(step, created)? {
+            Created::New(object) => {
+                self.tell_of_creation(&object);
+                Some(object)
+            }
+            Created::Existing(object) => Some(object),
+            Created::Terminating => None,
         }
     }
 

@@ -9,6 +9,7 @@ use crate::scope::Scope;
 use crate::tasks::Tasks;
 use futures::future::try_join_all;
 use kube::Client;
+use slinky_api::names::cluster_domain;
 use std::sync::Arc;
 
 /// The running process. Cheap to clone.
@@ -64,6 +65,12 @@ impl Runtime {
     /// The namespace that this process runs in.
     pub fn namespace(&self) -> &str {
         &self.inner.namespace
+    }
+
+    /// The domain of the cluster that this process runs in.
+    pub fn cluster_domain(&self) -> String {
+        let resolv_conf = std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
+        cluster_domain(&resolv_conf).to_owned()
     }
 
     /// The common flags.

@@ -32,7 +32,7 @@ pub use compare::{LastWriter, same_template};
 pub use container::{append_args, build_container};
 pub use error::BuildError;
 pub use hash::{hash_bytes, hash_files, hash_values};
-pub use metadata::{child_metadata, layered, layered_annotations};
+pub use metadata::{child_metadata, layered, layered_annotations, pod_metadata};
 pub use quantity::{InvalidQuantity, Quantity};
 pub use resources::{Granted, LimitError, granted};
 pub use rollout::{Rollout, deployment_rollout, stateful_set_rollout};

@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
-use slinky_api::labels::{Labels, annotations};
+use slinky_api::labels::{App, Labels, annotations};
 use slinky_api::ownership::controller_reference;
 use std::collections::BTreeMap;
 
@@ -42,9 +42,27 @@ pub fn child_metadata<K: Resource<DynamicType = ()>>(
     }
 }
 
+/// Metadata of the pods of a workload that runs a `K`: the workload's, with annotations of ours on top.
+pub fn pod_metadata<K: App>(
+    workload: &ObjectMeta,
+    ours: impl IntoIterator<Item = (&'static str, String)>,
+) -> ObjectMeta {
+    let mut annotations = workload.annotations.clone().unwrap_or_default();
+    annotations.extend(ours.into_iter().map(|(key, value)| (key.to_owned(), value)));
+    annotations.insert(annotations::DEFAULT_CONTAINER.to_owned(), K::NAME.to_owned());
+    ObjectMeta {
+        name: workload.name.clone(),
+        namespace: workload.namespace.clone(),
+        labels: workload.labels.clone(),
+        annotations: Some(annotations),
+        ..ObjectMeta::default()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use slinky_api::v1beta1::{LoginSet, LoginSetSpec};
 
     fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
         pairs.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect()
@@ -62,5 +80,17 @@ mod tests {
     fn kubectls_copy_of_the_parent_stays_with_the_parent() {
         let parent = map(&[("a", "1"), ("kubectl.kubernetes.io/last-applied-configuration", "{}")]);
         assert_eq!(layered_annotations([Some(&parent)]), map(&[("a", "1")]));
+    }
+
+    #[test]
+    fn pods_carry_what_their_workload_does_but_for_its_owner_and_ours_wins() {
+        let mut owner = LoginSet::new("front", LoginSetSpec::default());
+        owner.metadata.uid = Some("u".to_owned());
+        let workload =
+            child_metadata(&owner, "front", map(&[("l", "1")]), map(&[("a", "1"), ("hash", "user")]));
+        let pods = pod_metadata::<LoginSet>(&workload, [("hash", "h".to_owned())]);
+        assert_eq!((pods.name, pods.labels), (workload.name, workload.labels));
+        let expected = map(&[("a", "1"), ("hash", "h"), (annotations::DEFAULT_CONTAINER, "login")]);
+        assert_eq!((pods.annotations, pods.owner_references), (Some(expected), None));
     }
 }
