@@ -1,0 +1,66 @@
+//! Puts a plan into effect.
+
+use crate::build::{Hashes, SSHD_CONFIG, build_deployment, build_host_keys, hash_host_keys};
+use crate::controller::Context;
+use crate::host_keys::generate;
+use crate::observe::Children;
+use crate::plan::{HostKeys, Obstacle, Plan};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::ConfigMap;
+use operator_runtime::{Exact, Pass, PassError};
+use pod_builder::hash_bytes;
+use slinky_api::v1beta1::LoginSet;
+use std::convert::Infallible;
+
+/// Makes the children what they should be. Gives the Deployment as it is now, if it is there to stay.
+pub async fn execute(
+    plan: Plan,
+    loginset: &LoginSet,
+    children: &Children,
+    context: &Context,
+) -> Result<Option<Exact<Deployment>>, PassError> {
+    let mut pass = Pass::new(&context.scope, loginset);
+    let host_keys = make_host_keys(&mut pass, plan.host_keys, loginset).await;
+    let config = Ok::<_, Infallible>(plan.config);
+    let config = pass.apply("SSH Config", config, children.config.as_deref()).await;
+    pass.apply("Service", plan.service, children.service.as_deref()).await;
+    let surroundings = pass.keep("Deployment", plan.surroundings);
+    let deployment = match (surroundings, host_keys, config) {
+        (Some(surroundings), Some(host_keys), Some(config)) => {
+            let sshd_conf = hash_sshd_config(&config);
+            let hashes = Hashes { host_keys, sshd_conf, sssd_conf: surroundings.sssd_conf };
+            let live = children.deployment.as_deref();
+            let (controller, domain) = (&surroundings.controller, &context.cluster_domain);
+            let desired = build_deployment(loginset, controller, hashes, domain, live);
+            pass.apply("Deployment", desired.map_err(Obstacle::from), live).await
+        }
+        // Pods that were started now would not come up, or with the keys of somebody else.
+        _ => None,
+    };
+    pass.finish().map(|()| deployment)
+}
+
+/// Makes host keys where there are none. Gives the hash of those that there are now.
+async fn make_host_keys(
+    pass: &mut Pass<'_, LoginSet>,
+    planned: Result<HostKeys, Obstacle>,
+    loginset: &LoginSet,
+) -> Option<String> {
+    const STEP: &str = "SSH Host Keys";
+    match pass.keep(STEP, planned)? {
+        HostKeys::Keep(hash) => Some(hash),
+        HostKeys::Await => None,
+        HostKeys::Make => {
+            let files = generate().await.map_err(Obstacle::Generate);
+            // Should another process have been faster, its keys are those that count.
+            let made = pass.create(STEP, files.map(|files| build_host_keys(loginset, files))).await;
+            made.map(hash_host_keys)
+        }
+    }
+}
+
+/// The hash of what sshd will find.
+fn hash_sshd_config(config: &ConfigMap) -> String {
+    let text = config.data.as_ref().and_then(|data| data.get(SSHD_CONFIG));
+    hash_bytes(text.map(String::as_bytes).unwrap_or_default())
+}

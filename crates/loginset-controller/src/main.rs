@@ -1,0 +1,30 @@
+//! Runs login pods of Slurm clusters.
+
+mod build;
+mod controller;
+mod execute;
+#[cfg(test)]
+mod fixture;
+mod host_keys;
+mod observe;
+mod plan;
+mod status;
+
+use clap::Parser;
+
+/// The binary's name, and the field manager under which it writes.
+const NAME: &str = "loginset-controller";
+
+/// Runs pods to log in to for each LoginSet resource.
+#[derive(Parser)]
+#[command(version)]
+struct Args {
+    #[command(flatten)]
+    runtime: operator_runtime::Args,
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let args = Args::parse();
+    operator_runtime::run(NAME, args.runtime, controller::start).await
+}
