@@ -25,6 +25,9 @@ pub trait Classify: Error {
     fn category(&self) -> &'static str;
 }
 
+/// How the API server refuses to apply a field that it does not know. It calls that a fault of its own, without a reason.
+const UNKNOWN_FIELD: &str = "field not declared in schema";
+
 /// An answer of the API server never says that only an edit helps: quotas, webhooks and foreign objects change too.
 impl Classify for kube::Error {
     fn class(&self) -> Class {
@@ -41,6 +44,8 @@ impl Classify for kube::Error {
             "Forbidden"
         } else if status.is_invalid() {
             "Rejected"
+        } else if status.message.contains(UNKNOWN_FIELD) {
+            "InvalidSpec"
         } else {
             "ApiError"
         }
@@ -65,10 +70,12 @@ pub fn chain(error: &(dyn Error + 'static)) -> String {
 
 /// What an error says by itself. `kube` adds the whole answer of the API server in its Rust form; message and reason will do.
 fn own_text(error: &(dyn Error + 'static)) -> String {
-    match error.downcast_ref() {
+    let text = match error.downcast_ref() {
         Some(kube::Error::Api(status)) => status.to_string(),
         _ => error.to_string(),
-    }
+    };
+    // An answer without a reason ends where the reason would be.
+    text.trim_end_matches(": ").to_owned()
 }
 
 #[cfg(test)]
@@ -101,6 +108,14 @@ mod tests {
             chain(&Apply(kube::Error::Api(Box::new(status)))),
             "cannot apply: quota exceeded: Forbidden"
         );
+    }
+
+    #[test]
+    fn a_field_that_the_server_does_not_know_is_named() {
+        let status = Status::failure(".spec.x: field not declared in schema", "").with_code(500);
+        let error = kube::Error::Api(Box::new(status));
+        assert_eq!(error.category(), "InvalidSpec");
+        assert_eq!(chain(&error), ".spec.x: field not declared in schema");
     }
 
     #[rstest]

@@ -29,7 +29,8 @@ fn object_is_applied(
     nothing_else_is_owned
         && desired.iter().all(|(field, value)| match (live.get(field), owned.get(&format!("f:{field}"))) {
             (Some(live), Some(owned)) => is_applied(value, live, owned),
-            _ => false,
+            (None, Some(_)) => is_empty(value),
+            (_, None) => false,
         })
 }
 
@@ -66,15 +67,20 @@ fn identifies(key: &str, item: &Value, absent_matches: bool) -> bool {
 /// as a whole have no items but ours.
 fn is_part_of(desired: &Value, live: &Value) -> bool {
     match (desired, live) {
-        (Value::Object(desired), Value::Object(live)) => {
-            desired.iter().all(|(field, value)| live.get(field).is_some_and(|live| is_part_of(value, live)))
-        }
+        (Value::Object(desired), Value::Object(live)) => desired.iter().all(|(field, value)| {
+            live.get(field).map_or_else(|| is_empty(value), |live| is_part_of(value, live))
+        }),
         (Value::Array(desired), Value::Array(live)) => {
             desired.len() == live.len()
                 && desired.iter().zip(live).all(|(desired, live)| is_part_of(desired, live))
         }
         (desired, live) => desired == live,
     }
+}
+
+/// Maps and lists without content, which the server does not keep everywhere.
+fn is_empty(value: &Value) -> bool {
+    value.as_object().is_some_and(Map::is_empty) || value.as_array().is_some_and(Vec::is_empty)
 }
 
 /// The fields that are in either set.
@@ -117,6 +123,19 @@ mod tests {
     fn maps_by_key(#[case] desired: Value, #[case] live: Value, #[case] expected: bool) {
         let owned = json!({"f:data": {".": {}, "f:a": {}}});
         assert_eq!(is_applied(&desired, &live, &owned), expected);
+    }
+
+    #[rstest]
+    #[case::dropped(json!({"a": {}}), json!({}), true)]
+    #[case::dropped_inside(json!({"a": {"b": []}}), json!({"a": {}}), true)]
+    #[case::lost(json!({"a": {"b": 0}}), json!({"a": {}}), false)]
+    #[case::never_applied(json!({"a": {}, "c": {}}), json!({}), false)]
+    fn what_is_empty_may_be_dropped_by_the_server(
+        #[case] desired: Value,
+        #[case] live: Value,
+        #[case] expected: bool,
+    ) {
+        assert_eq!(is_applied(&desired, &live, &json!({"f:a": {}})), expected);
     }
 
     #[rstest]
