@@ -111,6 +111,9 @@ pub fn cluster_domain(resolv_conf: &str) -> &str {
 
 /// Longest name of an object (a DNS subdomain).
 const LONGEST_OBJECT_NAME: usize = 253;
+/// Longest name of a StatefulSet whose pods can be made: they have it in a label of 63 characters, before a dash and ten
+/// characters of hash.
+const LONGEST_STATEFUL_SET_NAME: usize = 52;
 /// Longest key in a ConfigMap or Secret.
 const LONGEST_DATA_KEY: usize = 253;
 
@@ -127,6 +130,17 @@ pub fn check_object_name(name: &str) -> Result<(), &'static str> {
         return Err("only lower-case letters, digits, '-' and '.' are allowed");
     }
     Ok(())
+}
+
+/// Says what keeps a text from being the name of a StatefulSet and of the Service that its pods are reached by.
+pub fn check_stateful_set_name(name: &str) -> Result<(), &'static str> {
+    if name.len() > LONGEST_STATEFUL_SET_NAME {
+        return Err("longer than 52 characters: the pods carry it in a label, with a hash behind it");
+    }
+    if name.contains('.') {
+        return Err("the name of a Service has no dots");
+    }
+    check_object_name(name)
 }
 
 /// True if a text can be a key in a ConfigMap or Secret.
@@ -288,6 +302,16 @@ mod tests {
     #[case::too_long(&"a".repeat(254), false)]
     fn names_of_objects(#[case] name: &str, #[case] valid: bool) {
         assert_eq!(check_object_name(name).is_ok(), valid);
+    }
+
+    #[rstest]
+    #[case::plain("a-accounting", true)]
+    #[case::longest(&"a".repeat(52), true)]
+    #[case::too_long_for_the_pods(&"a".repeat(53), false)]
+    #[case::dots("a.b-accounting", false)]
+    #[case::no_name_at_all("A", false)]
+    fn names_of_stateful_sets(#[case] name: &str, #[case] valid: bool) {
+        assert_eq!(check_stateful_set_name(name).is_ok(), valid);
     }
 
     #[rstest]

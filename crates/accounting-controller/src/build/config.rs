@@ -1,0 +1,207 @@
+//! The Secret with slurmdbd.conf.
+
+use super::SLURMDBD_CONF;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use kube::ResourceExt;
+use operator_runtime::{Class, Classify};
+use pod_builder::{child_metadata, layered, layered_annotations};
+use slinky_api::labels::common_labels;
+use slinky_api::names::accounting::{pod, workload};
+use slinky_api::v1beta1::{Accounting, StorageConfig};
+use slurm_conf::check::{Severity, check_slurmdbd_conf};
+use slurm_conf::{ConfName, ConfValue, SlurmdbdConf, Storage, ValueError, same_meaning};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// How long to wait for another password, or for the end of an immutable Secret; both are noticed at once.
+const UNTIL_NEXT_LOOK: Duration = Duration::from_mins(5);
+
+/// Why there is no slurmdbd.conf. No text holds a value.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// Nothing says where the database is.
+    #[error("spec.storageConfig must be set when external is false")]
+    NoStorage,
+    /// A number that no port has.
+    #[error("spec.storageConfig.port must be between 1 and 65535")]
+    Port,
+    /// Text that would leave its line.
+    #[error(transparent)]
+    Value(#[from] ValueError),
+    /// slurmdbd would not start with it.
+    #[error("slurmdbd would refuse the configuration: {0}")]
+    Refused(String),
+    /// The password cannot be written into the file.
+    #[error("{0}")]
+    Password(String),
+    /// Somebody made the Secret immutable.
+    #[error("Secret {0} is immutable and holds another configuration: delete it to have it made anew")]
+    Immutable(String),
+}
+
+impl Classify for ConfigError {
+    fn class(&self) -> Class {
+        match self {
+            Self::NoStorage | Self::Port | Self::Value(_) | Self::Refused(_) => Class::Invalid,
+            Self::Password(_) | Self::Immutable(_) => Class::Waiting(UNTIL_NEXT_LOOK),
+        }
+    }
+
+    fn category(&self) -> &'static str {
+        match self {
+            Self::NoStorage | Self::Port | Self::Value(_) | Self::Refused(_) => "InvalidSpec",
+            Self::Password(_) => "PasswordUnusable",
+            Self::Immutable(_) => "ConfigImmutable",
+        }
+    }
+}
+
+/// The Secret `<name>-accounting`. A file of `live` that means the same stays as it is, byte for byte.
+pub fn build_config(
+    accounting: &Accounting,
+    password: &ByteString,
+    live: Option<&Secret>,
+) -> Result<Secret, ConfigError> {
+    let name = workload(&accounting.name_any());
+    let text = render(accounting, password)?;
+    let running = live.and_then(|live| live.data.as_ref()?.get(SLURMDBD_CONF));
+    let kept = running.filter(|running| str::from_utf8(&running.0).is_ok_and(|it| same_meaning(it, &text)));
+    if kept.is_none() && live.is_some_and(|live| live.immutable == Some(true)) {
+        return Err(ConfigError::Immutable(name));
+    }
+    let labels = layered([Some(accounting.labels()), Some(&common_labels(accounting))]);
+    let annotations = layered_annotations([Some(accounting.annotations())]);
+    let file = kept.cloned().unwrap_or_else(|| ByteString(text.into_bytes()));
+    Ok(Secret {
+        metadata: child_metadata(accounting, &name, labels, annotations),
+        data: Some(BTreeMap::from([(SLURMDBD_CONF.to_owned(), file)])),
+        immutable: Some(false),
+        ..Secret::default()
+    })
+}
+
+fn render(accounting: &Accounting, password: &ByteString) -> Result<String, ConfigError> {
+    let spec = &accounting.spec;
+    let storage = spec.storage_config.as_ref().ok_or(ConfigError::NoStorage)?;
+    let conf = SlurmdbdConf {
+        host: ConfName::new("metadata.name", &pod(&accounting.name_any()))?,
+        jwks: spec.jwks_key_ref.is_some(),
+        storage: Storage {
+            host: ConfValue::new("spec.storageConfig.host", &storage.host)?,
+            port: u16::try_from(storage.effective_port()).map_err(|_| ConfigError::Port)?,
+            user: user(storage)?,
+            database: ConfValue::new("spec.storageConfig.database", storage.effective_database())?,
+            password: usable(password, storage)?,
+        },
+        extra_conf: spec.extra_conf.clone().unwrap_or_default(),
+    };
+    let text = conf.render();
+    match check_slurmdbd_conf(&text).into_iter().find(|finding| finding.severity == Severity::Error) {
+        Some(finding) => Err(ConfigError::Refused(finding.message)),
+        None => Ok(text),
+    }
+}
+
+fn user(storage: &StorageConfig) -> Result<Option<ConfValue>, ValueError> {
+    let name = storage.username.as_deref().filter(|name| !name.is_empty());
+    name.map(|name| ConfValue::new("spec.storageConfig.username", name)).transpose()
+}
+
+/// The password as it can stand in the file. What is wrong with it is told by the names of Secret and key.
+fn usable(password: &ByteString, storage: &StorageConfig) -> Result<slurm_conf::Secret, ConfigError> {
+    let place = format!("Secret {}, key {:?}", storage.password_key_ref.name, storage.password_key_ref.key);
+    let text = str::from_utf8(&password.0)
+        .map_err(|_| ConfigError::Password(format!("{place} must be text in UTF-8")))?;
+    slurm_conf::Secret::new(&place, text).map_err(|error| ConfigError::Password(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{accounting, bytes, secret};
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    fn storage(change: &Value) -> Value {
+        let mut storage = json!({
+            "host": "mariadb", "username": "slurm", "passwordKeyRef": { "name": "db", "key": "password" },
+        });
+        storage.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
+        json!({ "storageConfig": storage })
+    }
+
+    fn file(secret: &Secret) -> &str {
+        str::from_utf8(&secret.data.as_ref().unwrap()[SLURMDBD_CONF].0).unwrap()
+    }
+
+    #[test]
+    fn config() {
+        let accounting = accounting(&json!({
+            "jwksKeyRef": { "name": "issuers", "key": "keys" },
+            "extraConf": "PurgeJobAfter=6months\nAuthAltParameters=disable_token_creation\n",
+        }));
+        let mut config = build_config(&accounting, &bytes("sesame"), None).unwrap();
+        insta::assert_snapshot!("slurmdbd.conf", file(&config));
+        config.data = None;
+        insta::assert_yaml_snapshot!("secret", config);
+    }
+
+    #[rstest]
+    #[case::line_break(storage(&json!({ "host": "db\nStorageType=x" })), "spec.storageConfig.host must not contain '\\n'")]
+    #[case::comment(storage(&json!({ "username": "a#b" })), "spec.storageConfig.username must not contain '#'")]
+    #[case::blank(storage(&json!({ "database": "a b" })), "spec.storageConfig.database must not contain ' '")]
+    #[case::no_host(storage(&json!({ "host": "" })), "spec.storageConfig.host must not be empty")]
+    #[case::port(storage(&json!({ "port": 65536 })), "spec.storageConfig.port must be between 1 and 65535")]
+    #[case::negative_port(storage(&json!({ "port": -1 })), "spec.storageConfig.port must be between 1 and 65535")]
+    #[case::no_user(storage(&json!({ "username": "" })), "slurmdbd would refuse the configuration: \"StorageUser\"")]
+    #[case::no_storage(json!({ "storageConfig": null }), "spec.storageConfig must be set")]
+    #[case::nonsense(json!({ "extraConf": "A=1\nnonsense" }), "slurmdbd would refuse the configuration: \"nonsense\"")]
+    fn what_slurmdbd_cannot_read_is_refused_in_words(#[case] change: Value, #[case] message: &str) {
+        let refusal = build_config(&accounting(&change), &bytes("sesame"), None).unwrap_err();
+        assert_eq!((refusal.category(), refusal.class()), ("InvalidSpec", Class::Invalid));
+        assert!(refusal.to_string().starts_with(message), "{refusal}");
+    }
+
+    #[rstest]
+    #[case::line_break("sesame\n", "Secret db, key \"password\" must not contain '\\n'")]
+    #[case::empty("", "Secret db, key \"password\" must not be empty")]
+    #[case::comment("ses#ame", "Secret db, key \"password\" must not contain '#'")]
+    fn a_password_that_cannot_be_written_is_told_without_showing_it(
+        #[case] password: &str,
+        #[case] message: &str,
+    ) {
+        let refusal = build_config(&accounting(&json!({})), &bytes(password), None).unwrap_err();
+        assert_eq!(refusal.category(), "PasswordUnusable");
+        assert!(matches!(refusal.class(), Class::Waiting(_)), "another password is worth a look");
+        assert!(refusal.to_string().starts_with(message), "{refusal}");
+        assert!(!format!("{refusal} {refusal:?}").contains("ame"));
+    }
+
+    #[test]
+    fn a_password_that_is_no_text_is_told() {
+        let refusal = build_config(&accounting(&json!({})), &ByteString(vec![0xff]), None).unwrap_err();
+        assert_eq!(refusal.to_string(), "Secret db, key \"password\" must be text in UTF-8");
+    }
+
+    #[test]
+    fn a_file_that_means_the_same_stays_byte_for_byte() {
+        let fresh = build_config(&accounting(&json!({})), &bytes("sesame"), None).unwrap();
+        let live = file(&fresh).replace("StoragePort=3306", "# the default\nstorageport = 3306");
+        let live = secret(SLURMDBD_CONF, &live);
+        let kept = build_config(&accounting(&json!({})), &bytes("sesame"), Some(&live)).unwrap();
+        assert_eq!(kept.data, live.data);
+        let rotated = build_config(&accounting(&json!({})), &bytes("another"), Some(&live)).unwrap();
+        assert_eq!(file(&rotated), file(&fresh).replace("sesame", "another"));
+    }
+
+    #[test]
+    fn an_immutable_secret_is_good_as_long_as_it_says_what_is_wanted() {
+        let mut live = build_config(&accounting(&json!({})), &bytes("sesame"), None).unwrap();
+        live.immutable = Some(true);
+        assert!(build_config(&accounting(&json!({})), &bytes("sesame"), Some(&live)).is_ok());
+        let refusal = build_config(&accounting(&json!({})), &bytes("another"), Some(&live)).unwrap_err();
+        assert_eq!(refusal.category(), "ConfigImmutable");
+        assert!(refusal.to_string().contains("Secret books-accounting"), "{refusal}");
+    }
+}

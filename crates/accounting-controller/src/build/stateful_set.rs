@@ -1,0 +1,195 @@
+//! The StatefulSet of slurmdbd.
+
+use super::SLURMDBD_CONF;
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::{
+    Container, ContainerPort, PodSecurityContext, PodSpec, Secret, SecurityContext,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::ResourceExt;
+use operator_runtime::Exact;
+use pod_builder::parts::{
+    SLURM_ETC, config_map_items, item, memory_dir, mount, projected, read_only, secret_items, tcp_probe,
+};
+use pod_builder::{
+    BuildError, Containers, Template, build_container, child_metadata, hash_values, keep_running_template,
+    layered, layered_annotations, pod_metadata,
+};
+use serde_json::{Value, json};
+use slinky_api::labels::{App, annotations, common_labels, selector_labels};
+use slinky_api::names::accounting::workload;
+use slinky_api::names::{SLURM_ID, SLURMDBD_PORT};
+use slinky_api::v1beta1::{Accounting, PodTemplate, SecretKeySelector};
+
+/// Mode of files that only their reader may see.
+const PRIVATE: i32 = 0o600;
+/// The directory of sockets and process ids.
+const RUN: &str = "run";
+
+/// The Secrets with the keys that slurmdbd starts with.
+pub struct Keys {
+    /// That of the Slurm daemons.
+    pub slurm: Secret,
+    /// That of tokens.
+    pub jwt: Secret,
+}
+
+/// The StatefulSet `<name>-accounting`, which runs with `config`. Pods of `live` that mean the same keep running.
+pub fn build_stateful_set(
+    accounting: &Accounting,
+    config: &Secret,
+    keys: &Keys,
+    live: Option<&Exact<StatefulSet>>,
+) -> Result<Exact<StatefulSet>, BuildError> {
+    let name = workload(&accounting.name_any());
+    let template = accounting.spec.template.clone().unwrap_or_default();
+    let user = template.metadata.clone().unwrap_or_default();
+    let common = common_labels(accounting);
+    let own_labels = layered([Some(accounting.labels()), Some(&common)]);
+    let own_annotations = layered_annotations([Some(accounting.annotations())]);
+    // The pods carry the Accounting's own metadata, and not that of the template: more would restart those that run.
+    let pod_metadata = pod_metadata::<Accounting>(
+        &child_metadata(accounting, &name, own_labels, own_annotations),
+        [
+            (annotations::SLURM_KEY_HASH, hash(&keys.slurm)),
+            (annotations::JWT_KEY_HASH, hash(&keys.jwt)),
+            (annotations::SLURMDBD_CONF_HASH, hash(config)),
+        ],
+    );
+    let stateful_set = json!({
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": child_metadata(
+            accounting,
+            &name,
+            layered([Some(accounting.labels()), user.labels.as_ref(), Some(&common)]),
+            layered_annotations([Some(accounting.annotations()), user.annotations.as_ref()]),
+        ),
+        "spec": {
+            "podManagementPolicy": "Parallel",
+            "replicas": 1,
+            "revisionHistoryLimit": 0,
+            "selector": { "matchLabels": selector_labels(accounting) },
+            "serviceName": name,
+            "template": build_pod(accounting, pod_metadata, &template)?.to_value(),
+        },
+    });
+    Ok(Exact::new(keep_running_template(stateful_set, live.map(Exact::as_json), crate::NAME))?)
+}
+
+/// Of all that a Secret holds.
+fn hash(secret: &Secret) -> String {
+    let data = secret.data.iter().flatten().map(|(key, value)| (key.clone(), &value.0));
+    hash_values(&data.collect())
+}
+
+fn build_pod(
+    accounting: &Accounting,
+    metadata: ObjectMeta,
+    template: &PodTemplate,
+) -> Result<Template, BuildError> {
+    let spec = &accounting.spec;
+    let key = |selector: Option<&SecretKeySelector>, file| {
+        selector.map(|selector| secret_items(&selector.name, vec![item(&selector.key, file, None)]))
+    };
+    let config =
+        secret_items(&workload(&accounting.name_any()), vec![item(SLURMDBD_CONF, SLURMDBD_CONF, None)]);
+    let jwks = spec.jwks_key_ref.as_ref();
+    let files = [
+        Some(config),
+        key(spec.slurm_key_ref.as_ref(), "slurm.key"),
+        key(spec.signing_key_ref(), "jwt.key"),
+        jwks.map(|jwks| config_map_items(&jwks.name, vec![item(&jwks.key, "jwks.json", None)])),
+    ];
+    let base = PodSpec {
+        automount_service_account_token: Some(false),
+        security_context: Some(PodSecurityContext {
+            run_as_non_root: Some(true),
+            run_as_user: Some(SLURM_ID),
+            run_as_group: Some(SLURM_ID),
+            fs_group: Some(SLURM_ID),
+            ..PodSecurityContext::default()
+        }),
+        volumes: Some(vec![
+            projected(SLURM_ETC, PRIVATE, files.into_iter().flatten().collect()),
+            memory_dir(RUN),
+        ]),
+        ..PodSpec::default()
+    };
+    let containers = Containers { init: vec![], main: vec![build_slurmdbd(accounting)?] };
+    Ok(Template::build(metadata, &base, containers, "template.spec", &template.spec)?)
+}
+
+fn build_slurmdbd(accounting: &Accounting) -> Result<Value, BuildError> {
+    let base = Container {
+        name: Accounting::NAME.to_owned(),
+        ports: Some(vec![ContainerPort {
+            name: Some(Accounting::NAME.to_owned()),
+            container_port: SLURMDBD_PORT,
+            protocol: Some("TCP".to_owned()),
+            ..ContainerPort::default()
+        }]),
+        // Only ready: slurmdbd listens once it has reached the database, and a restart brings none back.
+        readiness_probe: Some(tcp_probe(SLURMDBD_PORT)),
+        security_context: Some(SecurityContext {
+            run_as_non_root: Some(true),
+            run_as_user: Some(SLURM_ID),
+            run_as_group: Some(SLURM_ID),
+            ..SecurityContext::default()
+        }),
+        volume_mounts: Some(vec![read_only(mount(SLURM_ETC, "/etc/slurm")), mount(RUN, "/run")]),
+        ..Container::default()
+    };
+    Ok(build_container(Accounting::NAME, &base, &accounting.spec.slurmdbd)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{accounting, secret};
+
+    fn build(change: &Value, config: &str, slurm_key: &str, jwt_key: &str) -> Exact<StatefulSet> {
+        let keys = Keys { slurm: secret("slurm.key", slurm_key), jwt: secret("jwt.key", jwt_key) };
+        build_stateful_set(&accounting(change), &secret(SLURMDBD_CONF, config), &keys, None).unwrap()
+    }
+
+    #[test]
+    fn stateful_set() {
+        let change = json!({
+            "jwksKeyRef": { "name": "issuers", "key": "keys" },
+            "slurmdbd": { "image": "slurmdbd:26.05", "args": ["-vv"], "fieldOfTomorrow": true },
+            "template": {
+                "metadata": { "labels": { "tier": "db" }, "annotations": { "a": "1" } },
+                "spec": { "nodeSelector": { "n": "1" } },
+            },
+        });
+        insta::assert_yaml_snapshot!(build(&change, "conf", "slurm", "jwt"));
+    }
+
+    #[test]
+    fn what_slurmdbd_reads_at_start_changes_the_template() {
+        let template = |config: &str, slurm_key: &str, jwt_key: &str| {
+            build(&json!({}), config, slurm_key, jwt_key).as_json()["spec"]["template"].clone()
+        };
+        let before = template("conf", "slurm", "jwt");
+        assert_eq!(template("conf", "slurm", "jwt"), before);
+        assert_ne!(template("other", "slurm", "jwt"), before);
+        assert_ne!(template("conf", "other", "jwt"), before);
+        assert_ne!(template("conf", "slurm", "other"), before);
+    }
+
+    #[test]
+    fn hashes_are_those_of_all_keys_of_a_secret() {
+        let mut more = secret("a", "buzz");
+        more.data.as_mut().unwrap().insert("b".to_owned(), crate::fixture::bytes("bar"));
+        assert_eq!(hash(&more), hash(&secret("k", "buzzbar")));
+    }
+
+    #[test]
+    fn an_ill_typed_override_names_its_field() {
+        let accounting = accounting(&json!({ "slurmdbd": { "image": 5 } }));
+        let keys = Keys { slurm: Secret::default(), jwt: Secret::default() };
+        let error = build_stateful_set(&accounting, &Secret::default(), &keys, None).unwrap_err().to_string();
+        assert!(error.starts_with("slurmdbd.image"), "{error}");
+    }
+}

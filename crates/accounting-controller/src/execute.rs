@@ -1,0 +1,53 @@
+//! Puts a plan into effect.
+
+use crate::observe::Children;
+use crate::plan::Plan;
+use k8s_openapi::api::apps::v1::StatefulSet;
+use operator_runtime::apply::Object;
+use operator_runtime::{Exact, Pass, PassError, Scope};
+use slinky_api::ownership::is_controlled_by;
+use slinky_api::v1beta1::Accounting;
+use std::convert::Infallible;
+
+/// Makes the children what they should be. Gives the StatefulSet as it is now, if it is there to stay.
+pub async fn execute(
+    plan: Plan,
+    accounting: &Accounting,
+    children: &Children,
+    scope: &Scope,
+) -> Result<Option<Exact<StatefulSet>>, PassError> {
+    let mut pass = Pass::new(scope, accounting);
+    pass.apply("Service", plan.service, children.service.as_deref()).await;
+    let config = pass.apply("Config", plan.config, children.config.as_ref()).await;
+    let wanted = pass.keep("StatefulSet", plan.stateful_set).flatten();
+    let stateful_set = match (wanted, config) {
+        (Some(wanted), Some(_)) => {
+            let wanted = Ok::<_, Infallible>(wanted);
+            pass.apply("StatefulSet", wanted, children.stateful_set.as_deref()).await
+        }
+        // Pods that were started now would read another configuration than the one that their template names.
+        _ => None,
+    };
+    pass.finish().map(|()| stateful_set)
+}
+
+/// Deletes the children: slurmdbd runs elsewhere.
+pub async fn remove(accounting: &Accounting, children: &Children, scope: &Scope) -> Result<(), PassError> {
+    let mut pass = Pass::new(scope, accounting);
+    delete(&mut pass, "StatefulSet", children.stateful_set.as_deref(), accounting).await;
+    delete(&mut pass, "Service", children.service.as_deref(), accounting).await;
+    delete(&mut pass, "Config", children.config.as_ref(), accounting).await;
+    pass.finish()
+}
+
+/// Deletes a child. Something of that name which is not ours is in nobody's way.
+async fn delete<K: Object>(
+    pass: &mut Pass<'_, Accounting>,
+    step: &'static str,
+    child: Option<&K>,
+    accounting: &Accounting,
+) {
+    if let Some(child) = child.filter(|child| is_controlled_by(child.meta(), accounting)) {
+        pass.delete(step, child).await;
+    }
+}
