@@ -50,5 +50,10 @@ if ! try "$running" > /dev/null; then
 	echo "slurmctld does not start here with the configuration that is in force either: this place is no judge"
 	exit 0
 fi
-grep -E 'fatal|error' <<< "$said" | sed -E 's/^slurmctld: //' | tail -n 5 > /dev/termination-log
+grep -E 'fatal|error' <<< "$said" |
+	sed -E 's/^slurmctld: //; s/^\[[^]]*\] //' |
+	awk '!seen[$0]++' |
+	tail -n 5 |
+	paste -s -d ';' |
+	sed 's/;/; /g' > /dev/termination-log
 exit 3

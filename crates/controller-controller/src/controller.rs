@@ -6,7 +6,7 @@ use crate::execute::{Outcome, execute};
 use crate::observe::observe;
 use crate::plan::plan;
 use crate::rollout::{Pending, Step};
-use crate::status::{is_unsettled, status};
+use crate::status::{is_unsettled, news, status};
 use futures::StreamExt;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::StatefulSet;
@@ -16,9 +16,11 @@ use kube::runtime::controller::Action;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher;
 use kube::{Resource, ResourceExt};
+use operator_runtime::events::{EventType, Notice};
 use operator_runtime::{
     Class, Classify, Exact, PassError, PerObject, Runtime, Scope, apply, changed_facts, referrers,
 };
+use slinky_api::conditions::ConditionStatus;
 use slinky_api::labels::{APP_INSTANCE, APP_NAME, App};
 use slinky_api::v1beta1::{Accounting, Controller, ControllerSpec, ControllerStatus, NodeSet};
 use std::sync::Arc;
@@ -218,6 +220,7 @@ async fn reconcile(controller: Arc<Controller>, context: Arc<Context>) -> Result
     let outcome = Box::pin(execute(plan, &controller, &observed, &context)).await;
     let status = status(&controller, &observed, &outcome, now);
     context.scope.applier().apply_status(controller.as_ref(), &status).await?;
+    tell(&controller, &status, &context.scope);
     let again = again(&outcome, &status);
     outcome.result.map_err(|error| Error::Pass { error, again })?;
     Ok(again.map_or_else(Action::await_change, Action::requeue))
@@ -232,4 +235,19 @@ fn again(outcome: &Outcome, status: &ControllerStatus) -> Option<Duration> {
     };
     let monitor = (outcome.monitored == Some(false)).then_some(LATER);
     [config, monitor].into_iter().flatten().min()
+}
+
+/// Tells of what became of the configuration and of the metrics. What went wrong otherwise is an error, and told as such.
+fn tell(controller: &Controller, status: &ControllerStatus, scope: &Scope) {
+    for condition in news(controller.status.as_ref(), status) {
+        let holds = condition.status == ConditionStatus::True.as_str();
+        let notice = Notice {
+            type_: if holds { EventType::Normal } else { EventType::Warning },
+            reason: condition.reason.clone(),
+            action: condition.type_.clone(),
+            note: condition.message.clone(),
+            related: None,
+        };
+        scope.events().publish_change(controller, notice);
+    }
 }

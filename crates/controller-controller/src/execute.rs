@@ -13,6 +13,7 @@ use operator_runtime::apply::{self, Created};
 use operator_runtime::{Class, Classify, Exact, Pass, PassError};
 use serde_json::{Value, json};
 use slinky_api::labels::{CONTROLLER_ACTIVE, TRUE, annotations};
+use slinky_api::names::controller::workload;
 use slinky_api::ownership::is_controlled_by;
 use slinky_api::v1beta1::Controller;
 use tracing::info;
@@ -226,20 +227,29 @@ impl Run<'_> {
 
     /// Whether Prometheus is told; `None` if nobody asked for it.
     async fn apply_service_monitor(&mut self, wanted: Option<ServiceMonitor>) -> Option<bool> {
-        let live = self.observed.service_monitor.as_ref();
+        const STEP: &str = "ServiceMonitor";
         let Some(wanted) = wanted else {
-            if let Some(live) = live.filter(|live| is_controlled_by(&live.metadata, self.controller)) {
-                self.pass.delete("ServiceMonitor", live).await;
+            let name = workload(&self.controller.name_any());
+            match self.api::<ServiceMonitor>().get(&name).await {
+                Ok(live) if is_controlled_by(&live.metadata, self.controller) => {
+                    self.pass.delete(STEP, &live).await;
+                }
+                Ok(_) => {}
+                Err(error) if is_not_there(&error) => {}
+                Err(error) => {
+                    self.pass
+                        .keep::<(), _>(STEP, Err(Undone(format!("the removal of {STEP} {name}"), error)));
+                }
             }
             return None;
         };
-        let applied = self.context.scope.applier().apply(&wanted, live).await;
-        if let Err(apply::Error::Api { source: kube::Error::Api(status), .. }) = &applied
-            && status.is_not_found()
+        let applied = self.context.scope.applier().apply(&wanted, None).await;
+        if let Err(apply::Error::Api { source, .. }) = &applied
+            && is_not_there(source)
         {
             return Some(false);
         }
-        let is_applied = self.pass.keep("ServiceMonitor", applied).is_some();
+        let is_applied = self.pass.keep(STEP, applied).is_some();
         if is_applied {
             self.context.watch_service_monitors();
         }
@@ -252,4 +262,10 @@ impl Run<'_> {
     {
         Api::namespaced(self.context.scope.client(), &self.controller.namespace().unwrap_or_default())
     }
+}
+
+/// True if there is no such object, or no such kind: then the answer is a bare 404 without a reason.
+fn is_not_there(error: &kube::Error) -> bool {
+    const NOT_FOUND: u16 = 404;
+    matches!(error, kube::Error::Api(status) if status.code == NOT_FOUND)
 }

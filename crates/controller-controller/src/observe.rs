@@ -1,6 +1,6 @@
 //! What a Controller depends on: from caches where there are some, by name where there are none.
 
-use crate::build::{Files, ServiceMonitor, check_name};
+use crate::build::{Files, check_name};
 use crate::controller::Context;
 use crate::rollout::Pending;
 use crate::status::{confirmed, report_of};
@@ -45,8 +45,6 @@ pub struct Observed {
     pub config: Option<Arc<ConfigMap>>,
     /// The StatefulSet.
     pub stateful_set: Option<Arc<Exact<StatefulSet>>>,
-    /// The ServiceMonitor.
-    pub service_monitor: Option<ServiceMonitor>,
     /// The slurmctld pods, by name.
     pub pods: Vec<Arc<Pod>>,
     /// The ordinal of the active daemon, where there are several and somebody can tell.
@@ -137,7 +135,6 @@ pub async fn observe(controller: &Controller, context: &Context) -> Result<Obser
         internal_service: find(&context.services, namespace, &names::controller::internal_service(&name)),
         config: find(&context.config_maps, namespace, &names::controller::config(&name)),
         stateful_set: find(&context.stateful_sets, namespace, &workload),
-        service_monitor: service_monitor_of(client(), namespace, &workload).await?,
         pods: pods_of(controller, context),
         active: context.actives.with(controller, |active| *active),
         candidate: find(&context.config_maps, namespace, &check),
@@ -201,15 +198,6 @@ async fn shared_claim_of(
         }
         _ => Ok(None),
     }
-}
-
-/// That the kind is not installed looks the same as that there is none.
-async fn service_monitor_of(
-    client: Client,
-    namespace: &str,
-    name: &str,
-) -> Result<Option<ServiceMonitor>, kube::Error> {
-    Api::namespaced(client, namespace).get_opt(name).await
 }
 
 /// Reads the log of the reconfigure container, only while it is not known what became of the configuration in force.

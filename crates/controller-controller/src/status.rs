@@ -4,6 +4,7 @@ use crate::execute::{Configured, Outcome};
 use crate::observe::{Observed, Report};
 use crate::rollout::Step;
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use operator_runtime::Classify;
 use pod_builder::{Rollout, stateful_set_rollout};
 use slinky_api::conditions::{
@@ -63,6 +64,22 @@ pub fn is_unsettled(status: &ControllerStatus) -> bool {
         .is_some_and(|condition| [RECONFIGURING, "ReconfigureFailed"].contains(&condition.reason.as_str()))
 }
 
+/// Conditions of this kind alone that changed and are worth an Event: not those that will change by themselves.
+pub fn news<'a>(before: Option<&ControllerStatus>, after: &'a ControllerStatus) -> Vec<&'a Condition> {
+    let passing = ["Pending", "Checking", RECONFIGURING, "RollingOut"];
+    let was = |type_: &str| before.and_then(|status| conditions::find(&status.conditions, type_));
+    let is_news = |condition: &&Condition| {
+        let same = |old: &Condition| old.reason == condition.reason && old.message == condition.message;
+        !was(&condition.type_).is_some_and(same)
+    };
+    [CONFIGURED, MONITORED]
+        .into_iter()
+        .filter_map(|type_| conditions::find(&after.conditions, type_))
+        .filter(|condition| !passing.contains(&condition.reason.as_str()))
+        .filter(is_news)
+        .collect()
+}
+
 /// The last word in the log of a reconfigure container.
 pub fn report_of(log: &str) -> Option<Report> {
     log.lines().rev().find_map(|line| {
@@ -97,9 +114,8 @@ fn configured(
         message: [&[message.as_str()], notes.as_slice()].concat().join("; "),
     };
     match &config.step {
-        Step::Settle(left) => {
-            let message = format!("a change takes effect in {} s unless more follow", left.as_secs() + 1);
-            verdict(false, "Pending", message)
+        Step::Settle(_) => {
+            verdict(false, "Pending", "a change takes effect as soon as no more follow".to_owned())
         }
         Step::Check | Step::AwaitCheck(_) => {
             verdict(false, "Checking", "slurmctld tries a change apart before it takes effect".to_owned())
