@@ -20,10 +20,14 @@ pub async fn execute(
     context: &Context,
 ) -> Result<Option<Exact<Deployment>>, PassError> {
     let mut pass = Pass::new(&context.scope, loginset);
-    let host_keys = make_host_keys(&mut pass, plan.host_keys, loginset).await;
     let config = Ok::<_, Infallible>(plan.config);
     let config = pass.apply("SSH Config", config, children.config.as_deref()).await;
     pass.apply("Service", plan.service, children.service.as_deref()).await;
+    // Keys cost work, which is wasted where they could not be written either.
+    let host_keys = match config {
+        Some(_) => make_host_keys(&mut pass, plan.host_keys, loginset).await,
+        None => None,
+    };
     let surroundings = pass.keep("Deployment", plan.surroundings);
     let deployment = match (surroundings, host_keys, config) {
         (Some(surroundings), Some(host_keys), Some(config)) => {
