@@ -1,0 +1,122 @@
+//! The cases in a real API server: applied, and looked at once nothing moves any more.
+
+use crate::case::{Case, id};
+use crate::normalise::normalise;
+use anyhow::{Context, Result};
+use e2e::eventually;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
+use kube::core::GroupVersionKind;
+use kube::discovery::ApiResource;
+use kube::{Api, Client, ResourceExt};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+/// What is looked at: groups with their versions, and their kinds.
+const KINDS: &[(&str, &str, &[&str])] = &[
+    ("", "v1", &["Service", "ConfigMap", "Secret", "Pod", "PersistentVolumeClaim"]),
+    ("apps", "v1", &["StatefulSet", "Deployment", "DaemonSet", "ControllerRevision"]),
+    ("policy", "v1", &["PodDisruptionBudget"]),
+    ("monitoring.coreos.com", "v1", &["ServiceMonitor"]),
+    (
+        slinky_api::GROUP,
+        slinky_api::VERSION,
+        &["Controller", "NodeSet", "LoginSet", "Accounting", "RestApi", "Token"],
+    ),
+];
+const POLL: Duration = Duration::from_millis(500);
+/// How long nothing may have changed.
+const STILL: Duration = Duration::from_secs(4);
+const LONGEST: Duration = Duration::from_mins(2);
+const NAMESPACES_GONE: Duration = Duration::from_mins(1);
+
+/// Asks for the end of all that the cases made.
+pub async fn delete(client: &Client, cases: &[Case]) -> Result<()> {
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    for case in cases {
+        match namespaces.delete(&case.namespace, &DeleteParams::default()).await {
+            Err(kube::Error::Api(status)) if status.is_not_found() => {}
+            answer => drop(answer?),
+        }
+    }
+    Ok(())
+}
+
+/// Makes sure that nothing of an earlier run is left.
+pub async fn clear(client: &Client, cases: &[Case]) -> Result<()> {
+    delete(client, cases).await?;
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    for case in cases {
+        let look = async || Ok(namespaces.get_opt(&case.namespace).await?);
+        eventually("the end of a namespace", NAMESPACES_GONE, look, Option::is_none).await?;
+    }
+    Ok(())
+}
+
+/// Applies what the user of a case applies.
+pub async fn apply(client: &Client, case: &Case) -> Result<()> {
+    for document in &case.input {
+        let object: DynamicObject = serde_json::from_value(document.clone())?;
+        let kind = GroupVersionKind::try_from(object.types.as_ref().context("an object without kind")?)?;
+        let resource = ApiResource::from_gvk(&kind);
+        let api: Api<DynamicObject> = match object.namespace() {
+            Some(namespace) => Api::namespaced_with(client.clone(), &namespace, &resource),
+            None => Api::all_with(client.clone(), &resource),
+        };
+        let params = PatchParams::apply("golden").force().validation_strict();
+        let applied = api.patch(&object.name_any(), &params, &Patch::Apply(document)).await;
+        applied.with_context(|| format!("{}: {}", case.name, id(document)))?;
+    }
+    Ok(())
+}
+
+/// The objects of each case once those that are `awaited` are there and nothing has changed for a while, or when time
+/// is up.
+pub async fn settled(
+    client: &Client,
+    cases: &[Case],
+    awaited: impl Fn(&Case) -> BTreeSet<String>,
+) -> Result<Vec<Vec<Value>>> {
+    let look = async || {
+        let objects = objects_by_namespace(client).await?;
+        let of = |case: &Case| objects.get(&case.namespace).map_or(&[][..], Vec::as_slice);
+        anyhow::Ok(cases.iter().map(|case| normalise(of(case), case)).collect::<Vec<_>>())
+    };
+    let complete = |seen: &[Vec<Value>]| {
+        let pairs = cases.iter().zip(seen);
+        pairs.into_iter().all(|(case, seen)| awaited(case).is_subset(&seen.iter().map(id).collect()))
+    };
+    let start = Instant::now();
+    let (mut seen, mut since) = (look().await?, start);
+    loop {
+        sleep(POLL).await;
+        let now = look().await?;
+        if now != seen {
+            (seen, since) = (now, Instant::now());
+        }
+        if (since.elapsed() >= STILL && complete(&seen)) || start.elapsed() >= LONGEST {
+            return Ok(seen);
+        }
+    }
+}
+
+async fn objects_by_namespace(client: &Client) -> Result<BTreeMap<String, Vec<Value>>> {
+    let mut objects: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+    for (group, version, kinds) in KINDS {
+        for kind in *kinds {
+            let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+            let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+            for mut object in api.list(&ListParams::default()).await? {
+                object.types = Some(kube::core::TypeMeta {
+                    api_version: resource.api_version.clone(),
+                    kind: resource.kind.clone(),
+                });
+                let namespace = object.namespace().unwrap_or_default();
+                objects.entry(namespace).or_default().push(serde_json::to_value(object)?);
+            }
+        }
+    }
+    Ok(objects)
+}
