@@ -8,20 +8,18 @@ use crate::validate::{Invalid, Wish, validate};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
-use kube::core::PartialObjectMeta;
 use kube::runtime::controller::Action;
-use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher;
 use operator_runtime::apply;
-use operator_runtime::{Class, Classify, Runtime, Scope};
+use operator_runtime::{Class, Classify, Missing, Runtime, Scope, referrers, secret_value};
 use slinky_api::v1beta1::Token;
 use slurm_jwt::{JwtError, SigningKey};
 use std::sync::Arc;
 use std::time::Duration;
 use tracing::instrument;
 
-/// How long to wait for a Secret that is not there; its appearance is noticed at once.
-const MISSING: Duration = Duration::from_mins(5);
+/// How long to wait for another key, or for the end of another's Secret; both are noticed at once.
+const UNTIL_NEXT_LOOK: Duration = Duration::from_mins(5);
 
 /// Why a Token is not what it should be.
 #[derive(Debug, thiserror::Error)]
@@ -30,16 +28,8 @@ pub enum Error {
     #[error("the spec cannot be acted on")]
     Invalid(#[from] Invalid),
     /// The signing key is not there.
-    #[error("Secret {name} has no key {key:?} to sign with")]
-    NoSigningKey {
-        /// Name of the Secret.
-        name: String,
-        /// The key in it.
-        key: String,
-    },
-    /// The signing key is not there, nor the Secret that should have it.
-    #[error("Secret {0} with the signing key does not exist")]
-    NoSigningSecret(String),
+    #[error("the signing key is missing")]
+    NoSigningKey(#[from] Missing),
     /// The signing key cannot be one.
     #[error("the signing key cannot be used")]
     UnusableKey(#[from] JwtError),
@@ -58,10 +48,8 @@ impl Classify for Error {
     fn class(&self) -> Class {
         match self {
             Self::Invalid(_) => Class::Invalid,
-            Self::NoSigningKey { .. }
-            | Self::NoSigningSecret(_)
-            | Self::UnusableKey(_)
-            | Self::Occupied(_) => Class::Waiting(MISSING),
+            Self::NoSigningKey(missing) => missing.class(),
+            Self::UnusableKey(_) | Self::Occupied(_) => Class::Waiting(UNTIL_NEXT_LOOK),
             Self::Write(error) => error.class(),
             Self::Api(error) => error.class(),
         }
@@ -70,7 +58,7 @@ impl Classify for Error {
     fn category(&self) -> &'static str {
         match self {
             Self::Invalid(_) => "InvalidSpec",
-            Self::NoSigningKey { .. } | Self::NoSigningSecret(_) => "SigningKeyMissing",
+            Self::NoSigningKey(_) => "SigningKeyMissing",
             Self::UnusableKey(_) => "SigningKeyUnusable",
             Self::Occupied(_) => "SecretOccupied",
             Self::Write(error) => error.category(),
@@ -86,27 +74,17 @@ pub async fn start(runtime: Runtime) -> anyhow::Result<()> {
             let controller = scope.controller::<Token>(watcher::Config::default());
             let tokens = controller.store();
             let secrets = scope.changes::<Secret>(watcher::Config::default());
-            let controller = controller.watches_stream(secrets, move |secret| tokens_of(&tokens, &secret));
+            let controller =
+                controller.watches_stream(secrets, move |secret| referrers(&tokens, &secret, depends_on));
             scope.run_controller(controller, reconcile, Arc::new(scope.clone())).await;
             Ok(())
         })
         .await
 }
 
-/// The Tokens that are signed with a key in this Secret, or are kept in it.
-fn tokens_of(tokens: &Store<Token>, secret: &PartialObjectMeta<Secret>) -> Vec<ObjectRef<Token>> {
-    let name = secret.name_any();
-    let concerned = |token: &Token| {
-        token.namespace() == secret.namespace()
-            && (token.secret_name() == name
-                || token.spec.signing_key_ref().is_some_and(|key| key.name == name))
-    };
-    tokens
-        .state()
-        .iter()
-        .filter(|token| concerned(token))
-        .map(|token| ObjectRef::from_obj(token.as_ref()))
-        .collect()
+/// Whether a Token is signed with a key in this Secret, or is kept in it.
+fn depends_on(token: &Token, secret: &str) -> bool {
+    token.secret_name() == secret || token.spec.signing_key_ref().is_some_and(|key| key.name == secret)
 }
 
 #[instrument(skip_all, fields(namespace = token.namespace(), name = token.name_any()))]
@@ -133,9 +111,5 @@ async fn converge(token: &Token, scope: &Scope, now: Timestamp) -> Result<Outcom
 }
 
 fn signing_key(wish: &Wish, secret: Option<&Secret>) -> Result<SigningKey, Error> {
-    let name = &wish.signing_key.name;
-    let secret = secret.ok_or_else(|| Error::NoSigningSecret(name.clone()))?;
-    let bytes = secret.data.as_ref().and_then(|data| data.get(&wish.signing_key.key));
-    let missing = || Error::NoSigningKey { name: name.clone(), key: wish.signing_key.key.clone() };
-    Ok(SigningKey::new(&bytes.ok_or_else(missing)?.0)?)
+    Ok(SigningKey::new(secret_value(secret, &wish.signing_key.name, &wish.signing_key.key)?)?)
 }

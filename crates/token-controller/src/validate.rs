@@ -28,6 +28,14 @@ pub enum Invalid {
     /// No key to sign with.
     #[error("spec.jwtKeyRef names no Secret")]
     NoSigningKey,
+    /// A key in what cannot be a Secret.
+    #[error("spec.jwtKeyRef: {name:?} cannot be the name of a Secret ({problem})")]
+    SigningKeyName {
+        /// The name.
+        name: String,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
     /// A duration that is none.
     #[error("spec.lifetime cannot be read")]
     Lifetime(#[source] IllTyped),
@@ -55,6 +63,9 @@ pub fn validate(token: &Token) -> Result<Wish, Invalid> {
     let spec = &token.spec;
     let signing_key =
         spec.signing_key_ref().filter(|key| !key.name.is_empty()).ok_or(Invalid::NoSigningKey)?.clone();
+    if let Err(problem) = names::check_object_name(&signing_key.name) {
+        return Err(Invalid::SigningKeyName { name: signing_key.name, problem });
+    }
     let lifetime = spec.effective_lifetime().map_err(Invalid::Lifetime)?;
     let secret = token.secret_name();
     if let Err(problem) = names::check_object_name(&secret) {
@@ -106,6 +117,7 @@ mod tests {
 
     #[rstest]
     #[case::empty_reference(json!({ "jwtKeyRef": { "key": "k" } }), "spec.jwtKeyRef names no Secret")]
+    #[case::path(json!({ "jwtKeyRef": { "name": "../auth", "key": "k" } }), "\"../auth\" cannot be the name of a Secret")]
     #[case::no_duration(json!({ "lifetime": "for ever" }), "spec.lifetime cannot be read")]
     #[case::capital_user(json!({ "username": "Alice" }), "\"t-jwt-Alice\" cannot be the name of a Secret")]
     #[case::underscore(json!({ "username": "a_b" }), "set spec.secretRef")]

@@ -90,7 +90,11 @@ fn render(accounting: &Accounting, password: &ByteString) -> Result<String, Conf
         storage: Storage {
             host: ConfValue::new("spec.storageConfig.host", &storage.host)?,
             port: u16::try_from(storage.effective_port()).map_err(|_| ConfigError::Port)?,
-            user: user(storage)?,
+            // Without a user the line would be empty, and slurmdbd would not start.
+            user: Some(ConfValue::new(
+                "spec.storageConfig.username",
+                storage.username.as_deref().unwrap_or_default(),
+            )?),
             database: ConfValue::new("spec.storageConfig.database", storage.effective_database())?,
             password: usable(password, storage)?,
         },
@@ -101,11 +105,6 @@ fn render(accounting: &Accounting, password: &ByteString) -> Result<String, Conf
         Some(finding) => Err(ConfigError::Refused(finding.message)),
         None => Ok(text),
     }
-}
-
-fn user(storage: &StorageConfig) -> Result<Option<ConfValue>, ValueError> {
-    let name = storage.username.as_deref().filter(|name| !name.is_empty());
-    name.map(|name| ConfValue::new("spec.storageConfig.username", name)).transpose()
 }
 
 /// The password as it can stand in the file. What is wrong with it is told by the names of Secret and key.
@@ -154,7 +153,7 @@ mod tests {
     #[case::no_host(storage(&json!({ "host": "" })), "spec.storageConfig.host must not be empty")]
     #[case::port(storage(&json!({ "port": 65536 })), "spec.storageConfig.port must be between 1 and 65535")]
     #[case::negative_port(storage(&json!({ "port": -1 })), "spec.storageConfig.port must be between 1 and 65535")]
-    #[case::no_user(storage(&json!({ "username": "" })), "slurmdbd would refuse the configuration: \"StorageUser\"")]
+    #[case::no_user(storage(&json!({ "username": null })), "spec.storageConfig.username must not be empty")]
     #[case::no_storage(json!({ "storageConfig": null }), "spec.storageConfig must be set")]
     #[case::nonsense(json!({ "extraConf": "A=1\nnonsense" }), "slurmdbd would refuse the configuration: \"nonsense\"")]
     fn what_slurmdbd_cannot_read_is_refused_in_words(#[case] change: Value, #[case] message: &str) {
