@@ -73,6 +73,8 @@ pub mod annotations {
     pub const SSSD_CONF_HASH: &str = "slinky.slurm.net/sssd-conf-hash";
     /// On pods: hash of the ssh host keys.
     pub const SSH_HOST_KEYS_HASH: &str = "slinky.slurm.net/ssh-host-keys-hash";
+    /// On workloads: `true` while their pods run as another operator made them, before us.
+    pub const INHERITED: &str = "slinky.slurm.net/inherited-template";
 }
 
 /// On NodeSets: a reservation has to be removed first.
