@@ -12,6 +12,8 @@ use kube::api::DeleteParams;
 use serde_json::{Value, json};
 use slinky_api::conditions::{DEGRADED, READY};
 use slinky_api::v1beta1::{Controller, RestApi};
+use std::time::Duration;
+use tokio::time::sleep;
 
 const NAME: &str = "rest";
 const CHILD: &str = "rest-restapi";
@@ -84,17 +86,23 @@ async fn children_are_made_owned_and_kept_without_further_requests() -> Result<(
 #[tokio::test]
 async fn what_was_changed_or_deleted_is_put_right() -> Result<()> {
     let stage = set("repair").await?;
-    put_controller(&stage).await?;
     put_restapi(&stage, NAME, json!({})).await?;
+    // As long as there is no Deployment, its progress cannot be what makes the controller look at the Service.
+    stage.ready::<RestApi>(NAME, "ControllerMissing").await?;
+    stage.edit::<Service>(CHILD, json!({ "selector": { "app.kubernetes.io/name": "elsewhere" } })).await?;
+    let look = async || Ok(stage.api::<Service>().get(CHILD).await?.spec.unwrap().selector.unwrap());
+    eventually("the selector", SOON, look, |selector| selector["app.kubernetes.io/name"] == "slurmrestd")
+        .await?;
+    stage.api::<Service>().delete(CHILD, &DeleteParams::default()).await?;
+    let look = async || Ok(stage.api::<Service>().get_opt(CHILD).await?);
+    eventually("a new Service", SOON, look, Option::is_some).await?;
+
+    put_controller(&stage).await?;
     let first = deployment(&stage, |_| true).await?;
     stage.edit::<Deployment>(CHILD, json!({ "replicas": 7 })).await?;
     deployment(&stage, |deployment| replicas(deployment) == Some(1)).await?;
     stage.api::<Deployment>().delete(CHILD, &DeleteParams::default()).await?;
     deployment(&stage, |deployment| deployment.uid() != first.uid()).await?;
-    stage.edit::<Service>(CHILD, json!({ "selector": { "app.kubernetes.io/name": "elsewhere" } })).await?;
-    let look = async || Ok(stage.api::<Service>().get(CHILD).await?.spec.unwrap().selector.unwrap());
-    eventually("the selector", SOON, look, |selector| selector["app.kubernetes.io/name"] == "slurmrestd")
-        .await?;
     stage.end().await
 }
 
@@ -184,6 +192,12 @@ async fn what_cannot_be_is_named_and_stops_nothing_that_runs() -> Result<()> {
         let now = deployment(&stage, |_| true).await?;
         assert_eq!((now.uid(), now.spec), (good.uid(), good.spec.clone()), "{change}");
     }
+    // The last one stays bad for a while: the attempts become rare.
+    let before = stage.requests()?.len();
+    sleep(Duration::from_secs(5)).await;
+    let attempts = stage.requests()?.split_off(before);
+    assert!(attempts.len() <= 4, "{attempts:?}");
+
     let event = stage.event(NAME, "Rejected").await?;
     assert!(event.note.as_ref().unwrap().contains("spec.replicas"), "{event:?}");
     put_restapi(&stage, NAME, json!({ "replicas": 2 })).await?;
