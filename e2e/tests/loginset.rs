@@ -8,8 +8,9 @@ use e2e::stage::{SOON, Stage, condition};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::ResourceExt;
-use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use slinky_api::conditions::{DEGRADED, READY};
 use slinky_api::v1beta1::{Controller, LoginSet};
@@ -364,5 +365,38 @@ async fn pods_can_be_replaced_in_another_way_and_back() -> Result<()> {
     put_loginset(&stage, json!({})).await?;
     deployment(&stage, |now| strategy(now) == stock).await?;
     assert_eq!(condition(&stage.ready::<LoginSet>(NAME, "RollingOut").await?, READY)?.status, "False");
+    stage.end().await
+}
+
+#[tokio::test]
+async fn pods_of_the_operator_before_us_keep_running() -> Result<()> {
+    let stage = set("inherit").await?;
+    furnish(&stage).await?;
+    put_loginset(&stage, json!({})).await?;
+    let made = deployment(&stage, |_| true).await?;
+    stage.api::<Controller>().delete("slurm", &DeleteParams::default()).await?;
+    stage.ready::<LoginSet>(NAME, "ControllerMissing").await?;
+    let deployments = stage.api::<Deployment>();
+    deployments.delete(NAME, &DeleteParams::background()).await?;
+    let look = async || Ok(deployments.get_opt(NAME).await?);
+    eventually("no Deployment", SOON, look, Option::is_none).await?;
+
+    let mut theirs = json!({ "metadata": { "name": NAME, "labels": made.labels() }, "spec": made.spec });
+    theirs["metadata"]["ownerReferences"] = json!(made.owner_references());
+    theirs["spec"]["template"]["spec"]["initContainers"][0]["command"][2] = json!("set -e; cp /mnt/* /etc");
+    let manager = PostParams { field_manager: Some("manager".to_owned()), ..PostParams::default() };
+    let theirs = deployments.create(&manager, &serde_json::from_value(theirs)?).await?;
+    put_controller(&stage).await?;
+    stage.ready::<LoginSet>(NAME, "RollingOut").await?;
+    assert_eq!(stage.requests_when_idle().await?, [""; 0]);
+    let kept = deployment(&stage, |_| true).await?;
+    let owns = |entry: &ManagedFieldsEntry| entry.manager.as_deref() == Some("loginset-controller");
+    assert!(kept.managed_fields().iter().any(owns), "nobody took it over");
+    assert_eq!((kept.uid(), &kept.spec), (theirs.uid(), &theirs.spec));
+
+    put_loginset(&stage, json!({ "login": { "image": "login:next" } })).await?;
+    let template = |now: &Deployment| now.spec.as_ref().unwrap().template.clone();
+    let next = deployment(&stage, |now| template(now) != template(&kept)).await?;
+    assert_eq!(template(&next).spec.unwrap().init_containers, template(&made).spec.unwrap().init_containers);
     stage.end().await
 }
