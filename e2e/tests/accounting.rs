@@ -192,6 +192,7 @@ async fn another_password_or_key_restarts_exactly_once() -> Result<()> {
     let stage = set("rotate").await?;
     put_all(&stage).await?;
     let before = stateful_set(&stage, |_| true).await?;
+    assert_eq!(stage.requests_when_idle().await?, [""; 0]);
     put_password(&stage, "open").await?;
     config(&stage, "StoragePass=open").await?;
     let after = stateful_set(&stage, |set| conf_hash(set) != conf_hash(&before)).await?;
@@ -334,6 +335,7 @@ async fn children_of_somebody_else_are_left_alone() -> Result<()> {
         let sentence = format!("{child} {}/{CHILD} is controlled by ConfigMap owner", stage.namespace());
         assert!(message.contains(&sentence), "{message}");
     }
+    assert!(!message.contains("StatefulSet"), "nothing is run with a configuration of theirs: {message}");
     stage.event(NAME, "ForeignOwner").await?;
     assert_untouched(&stage, &secret).await?;
     stage.api::<Secret>().delete(CHILD, &DeleteParams::default()).await?;
@@ -366,6 +368,7 @@ async fn nothing_is_left_of_a_slurmdbd_that_runs_elsewhere() -> Result<()> {
         Ok([set, service, stage.api::<Secret>().get_opt(CHILD).await?.is_some()])
     };
     eventually("no children", SOON, look, |left| !left.contains(&true)).await?;
+    stage.event(NAME, "DeleteSucceeded").await?;
     stage.ready::<Accounting>(NAME, "AsExpected").await?;
     assert_eq!(stage.requests_when_idle().await?, [""; 0]);
     for secret in ["db", "auth", "tokens"] {

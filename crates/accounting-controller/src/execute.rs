@@ -3,9 +3,7 @@
 use crate::observe::Children;
 use crate::plan::Plan;
 use k8s_openapi::api::apps::v1::StatefulSet;
-use operator_runtime::apply::Object;
 use operator_runtime::{Exact, Pass, PassError, Scope};
-use slinky_api::ownership::is_controlled_by;
 use slinky_api::v1beta1::Accounting;
 use std::convert::Infallible;
 
@@ -34,20 +32,8 @@ pub async fn execute(
 /// Deletes the children: slurmdbd runs elsewhere.
 pub async fn remove(accounting: &Accounting, children: &Children, scope: &Scope) -> Result<(), PassError> {
     let mut pass = Pass::new(scope, accounting);
-    delete(&mut pass, "StatefulSet", children.stateful_set.as_deref(), accounting).await;
-    delete(&mut pass, "Service", children.service.as_deref(), accounting).await;
-    delete(&mut pass, "Config", children.config.as_ref(), accounting).await;
+    pass.remove("StatefulSet", children.stateful_set.as_deref()).await;
+    pass.remove("Service", children.service.as_deref()).await;
+    pass.remove("Config", children.config.as_ref()).await;
     pass.finish()
-}
-
-/// Deletes a child. Something of that name which is not ours is in nobody's way.
-async fn delete<K: Object>(
-    pass: &mut Pass<'_, Accounting>,
-    step: &'static str,
-    child: Option<&K>,
-    accounting: &Accounting,
-) {
-    if let Some(child) = child.filter(|child| is_controlled_by(child.meta(), accounting)) {
-        pass.delete(step, child).await;
-    }
 }

@@ -1,11 +1,12 @@
 //! One pass over the children of an object: each step is tried, whatever becomes of the others, and everything that
 //! went wrong is told.
 
-use crate::apply::{Applied, Created, Object};
+use crate::apply::{Applied, Created, Deleted, Object};
 use crate::error::{Class, Classify, chain};
 use crate::events::{EventType, Notice};
 use crate::scope::Scope;
 use kube::{Resource, ResourceExt};
+use slinky_api::ownership::is_controlled_by;
 use std::convert::Infallible;
 use std::fmt;
 
@@ -38,7 +39,7 @@ impl<'a, O: Resource<DynamicType = ()>> Pass<'a, O> {
         let applied = self.scope.applier().apply(&desired, live).await;
         match self.keep(step, applied)? {
             Applied::Created(object) => {
-                self.tell_of_creation(&object);
+                self.tell("Create", "Created", &object);
                 Some(object)
             }
             Applied::Changed(object) => Some(object),
@@ -58,7 +59,7 @@ impl<'a, O: Resource<DynamicType = ()>> Pass<'a, O> {
         let created = self.scope.applier().create(&desired).await;
         match self.keep(step, created)? {
             Created::New(object) => {
-                self.tell_of_creation(&object);
+                self.tell("Create", "Created", &object);
                 Some(object)
             }
             Created::Existing(object) => Some(object),
@@ -69,7 +70,17 @@ impl<'a, O: Resource<DynamicType = ()>> Pass<'a, O> {
     /// Deletes a child that is not wanted any more.
     pub async fn delete<K: Object>(&mut self, step: &'static str, live: &K) {
         let deleted = self.scope.applier().delete_if_owned(live, self.owner).await;
-        self.keep(step, deleted);
+        let is_asked_for = self.keep(step, deleted) == Some(Deleted::Requested);
+        if is_asked_for && live.meta().deletion_timestamp.is_none() {
+            self.tell("Delete", "Deleted", live);
+        }
+    }
+
+    /// Deletes a child that is not wanted any more, if there is one. What is somebody else's was never wanted.
+    pub async fn remove<K: Object>(&mut self, step: &'static str, live: Option<&K>) {
+        if let Some(live) = live.filter(|live| is_controlled_by(live.meta(), self.owner)) {
+            self.delete(step, live).await;
+        }
     }
 
     /// What a step gave; its error is kept for the end of the pass.
@@ -85,13 +96,14 @@ impl<'a, O: Resource<DynamicType = ()>> Pass<'a, O> {
         if self.failures.is_empty() { Ok(()) } else { Err(PassError(self.failures)) }
     }
 
-    fn tell_of_creation<K: Object>(&self, child: &K) {
+    /// Tells what was done to a child.
+    fn tell<K: Object>(&self, action: &str, done: &str, child: &K) {
         let kind = K::kind(&());
         let notice = Notice {
             type_: EventType::Normal,
-            reason: "CreateSucceeded".to_owned(),
-            action: "Create".to_owned(),
-            note: format!("Created {kind}: {}/{}", child.namespace().unwrap_or_default(), child.name_any()),
+            reason: format!("{action}Succeeded"),
+            action: action.to_owned(),
+            note: format!("{done} {kind}: {}/{}", child.namespace().unwrap_or_default(), child.name_any()),
             related: Some(child.object_ref(&())),
         };
         self.scope.events().publish(self.owner, notice);
