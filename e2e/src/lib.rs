@@ -5,6 +5,7 @@
 
 pub mod audit;
 pub mod custom;
+pub mod lab;
 pub mod process;
 pub mod stage;
 

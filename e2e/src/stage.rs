@@ -93,13 +93,18 @@ impl Stage {
 
     /// Waits until the object as it is now is ready, or not ready for the given reason.
     pub async fn ready<K: Object>(&self, name: &str, reason: &str) -> Result<K> {
+        self.ready_within(name, reason, SOON).await
+    }
+
+    /// As [`Stage::ready`], for what takes its time.
+    pub async fn ready_within<K: Object>(&self, name: &str, reason: &str, limit: Duration) -> Result<K> {
         let api = self.api::<K>();
         let says = |object: &K| {
             condition(object, conditions::READY).is_ok_and(|ready| {
                 ready.reason == reason && ready.observed_generation == object.meta().generation
             })
         };
-        eventually(reason, SOON, async || Ok(api.get(name).await?), says).await
+        eventually(reason, limit, async || Ok(api.get(name).await?), says).await
     }
 
     /// Waits for an Event about the object of that name.

@@ -91,7 +91,7 @@ fn volume() -> Value {
             },
             "local": {"path": "/var/lib/volumes/UID"},
             "nodeAffinity": {"required": {"nodeSelectorTerms": [
-                {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "Exists"}]},
+                {"matchExpressions": [{"key": "kubernetes.io/os", "operator": "Exists"}]},
             ]}},
         },
     })

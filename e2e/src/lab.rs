@@ -1,0 +1,91 @@
+//! Where a whole Slurm cluster runs: real daemons in real pods, looked after by our binaries, spoken to by real clients.
+
+use crate::audit;
+use crate::process::{Process, binary, scratch};
+use crate::stage::Stage;
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use operator_runtime::apply::Object;
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+/// How long daemons may take to start, on a machine that does other things besides.
+pub const STARTED: Duration = Duration::from_mins(4);
+
+/// A namespace with a Slurm cluster.
+pub struct Lab {
+    /// The namespace and the controller of slurmctld.
+    pub stage: Stage,
+    _others: Vec<Process>,
+    programs: Vec<String>,
+}
+
+impl Lab {
+    /// Starts the controller of slurmctld and the given others in a namespace of their own.
+    pub async fn open(test: &str, others: &[&str]) -> Result<Self> {
+        let stage = Stage::set("controller-controller", test).await?;
+        let start = |program: &&str| {
+            let log = scratch(&format!("{}-{program}.log", stage.namespace()))?;
+            Process::start(binary(program)?, &["--namespaces", stage.namespace()], &log)
+        };
+        let processes = others.iter().map(start).collect::<Result<_>>()?;
+        let programs = [&["controller-controller"], others].concat();
+        Ok(Self { stage, _others: processes, programs: programs.into_iter().map(str::to_owned).collect() })
+    }
+
+    /// Applies a manifest as a user does.
+    pub fn apply(&self, manifest: &str) -> Result<()> {
+        let mut command = self.kubectl(&["apply", "--server-side", "--force-conflicts", "--filename", "-"]);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn()?;
+        child.stdin.take().context("no input to write to")?.write_all(manifest.as_bytes())?;
+        ensure!(child.wait()?.success(), "kubectl apply failed");
+        Ok(())
+    }
+
+    /// `kubectl` in this namespace.
+    pub fn kubectl(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new("kubectl");
+        command.args(["--namespace", self.stage.namespace()]).args(arguments);
+        command
+    }
+
+    /// What a command in a container prints; an error if it fails.
+    pub fn exec(&self, pod: &str, container: &str, command: &[&str]) -> Result<String> {
+        let arguments = [&["exec", pod, "--container", container, "--"], command].concat();
+        printed(self.kubectl(&arguments))
+    }
+
+    /// What slurmctld says.
+    pub fn scontrol(&self, arguments: &[&str]) -> Result<String> {
+        self.exec("slurm-controller-0", "slurmctld", &[&["scontrol"], arguments].concat())
+    }
+
+    /// Waits until an object is ready as it is now; daemons take their time to start.
+    pub async fn ready<K: Object>(&self, name: &str) -> Result<K> {
+        self.stage.ready_within(name, "AsExpected", STARTED).await
+    }
+
+    /// The pods.
+    pub fn pods(&self) -> Api<Pod> {
+        self.stage.api()
+    }
+
+    /// All requests of our binaries to the API server so far, but for watches.
+    pub fn requests(&self) -> Result<Vec<String>> {
+        let mut requests = Vec::new();
+        for program in &self.programs {
+            requests.extend(audit::requests(program, self.stage.namespace())?);
+        }
+        Ok(requests)
+    }
+}
+
+/// What a command prints; an error with what it complains of if it fails.
+pub fn printed(mut command: Command) -> Result<String> {
+    let Output { status, stdout, stderr } = command.output().with_context(|| format!("{command:?}"))?;
+    let complaint = String::from_utf8_lossy(&stderr);
+    ensure!(status.success(), "{command:?} ended with {status}: {complaint}");
+    Ok(String::from_utf8(stdout)?)
+}
