@@ -2,7 +2,7 @@
 
 use crate::active::{self, Actives};
 use crate::build::{CHECK_APP, ServiceMonitor, node_count};
-use crate::execute::{Outcome, execute};
+use crate::execute::{Monitoring, Outcome, execute};
 use crate::observe::observe;
 use crate::plan::plan;
 use crate::rollout::{Pending, Step};
@@ -68,9 +68,6 @@ impl Context {
 /// Why a Controller is not what it should be.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// What it depends on cannot be read.
-    #[error("the API server did not answer as expected")]
-    Observe(#[from] kube::Error),
     /// Children could not be made.
     #[error("{error}")]
     Pass {
@@ -87,7 +84,6 @@ pub enum Error {
 impl Classify for Error {
     fn class(&self) -> Class {
         match self {
-            Self::Observe(error) => error.class(),
             Self::Pass { error, again } => match (error.class(), *again) {
                 (Class::Waiting(after), Some(again)) => Class::Waiting(after.min(again)),
                 (Class::Invalid, Some(again)) => Class::Waiting(again),
@@ -99,7 +95,6 @@ impl Classify for Error {
 
     fn category(&self) -> &'static str {
         match self {
-            Self::Observe(error) => error.category(),
             Self::Pass { error, .. } => error.category(),
             Self::Status(error) => error.category(),
         }
@@ -214,9 +209,10 @@ async fn reconcile(controller: Arc<Controller>, context: Arc<Context>) -> Result
     }
     #[expect(clippy::disallowed_methods, reason = "the one place where this controller reads the clock")]
     let now = Timestamp::now();
-    let observed = observe(&controller, &context).await?;
+    let observed = observe(&controller, &context).await;
     let plan = plan(&controller, &observed, context.delay, now);
-    context.pending.with(controller.as_ref(), |pending| pending.clone_from(&plan.pending));
+    let waiting = plan.as_ref().ok().and_then(|plan| plan.pending.clone());
+    context.pending.with(controller.as_ref(), |pending| *pending = waiting);
     let outcome = Box::pin(execute(plan, &controller, &observed, &context)).await;
     let status = status(&controller, &observed, &outcome, now);
     context.scope.applier().apply_status(controller.as_ref(), &status).await?;
@@ -233,7 +229,7 @@ fn again(outcome: &Outcome, status: &ControllerStatus) -> Option<Duration> {
         Some(Step::Settle(left) | Step::AwaitCheck(left)) => Some(*left),
         _ => is_unsettled(status).then_some(SOON),
     };
-    let monitor = (outcome.monitored == Some(false)).then_some(LATER);
+    let monitor = (outcome.monitoring == Some(Monitoring::NotInstalled)).then_some(LATER);
     [config, monitor].into_iter().flatten().min()
 }
 
@@ -249,5 +245,60 @@ fn tell(controller: &Controller, status: &ControllerStatus, scope: &Scope) {
             related: None,
         };
         scope.events().publish_change(controller, notice);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::execute::Configured;
+    use crate::fixture::{controller, second, told};
+    use rstest::rstest;
+    use serde_json::json;
+
+    #[rstest]
+    #[case::slurm_key("auth", true)]
+    #[case::jwt_key("tokens", true)]
+    #[case::of_no_concern("other", false)]
+    fn the_secrets_of_a_controller(#[case] name: &str, #[case] concerned: bool) {
+        assert_eq!(uses_secret(&controller(&json!({})).spec, name), concerned);
+    }
+
+    #[rstest]
+    #[case::file("files", true)]
+    #[case::script("scripts", true)]
+    #[case::keys_of_others("issuers", true)]
+    #[case::of_no_concern("other", false)]
+    fn the_config_maps_of_a_controller(#[case] name: &str, #[case] concerned: bool) {
+        let controller = controller(&json!({
+            "jwksKeyRef": { "name": "issuers", "key": "keys" },
+            "configFileRefs": [{ "name": "files" }],
+            "epilogSlurmctldScriptRefs": [{ "name": "scripts" }],
+        }));
+        assert_eq!(uses_config_map(&controller.spec, name), concerned);
+    }
+
+    const LEFT: Duration = Duration::from_secs(3);
+
+    #[rstest]
+    #[case::nothing_to_wait_for(Step::Keep, "Applied", None, None)]
+    #[case::more_changes(Step::Settle(LEFT), "Pending", None, Some(LEFT))]
+    #[case::a_check(Step::AwaitCheck(LEFT), "Checking", None, Some(LEFT))]
+    #[case::a_word_of_slurmctld(Step::Keep, "Reconfiguring", None, Some(SOON))]
+    #[case::nobody_will_tell(Step::Keep, "Unconfirmed", None, None)]
+    #[case::a_refusal_that_only_an_edit_ends(Step::Refuse(String::new()), "Refused", None, None)]
+    #[case::the_kind(Step::Keep, "Applied", Some(Monitoring::NotInstalled), Some(LATER))]
+    #[case::the_soonest(Step::Settle(LEFT), "Pending", Some(Monitoring::NotInstalled), Some(LEFT))]
+    fn what_is_not_watched_is_looked_at_again(
+        #[case] step: Step,
+        #[case] said: &str,
+        #[case] monitoring: Option<Monitoring>,
+        #[case] expected: Option<Duration>,
+    ) {
+        let config = Configured { step, name: String::new(), refused_node_sets: vec![], warnings: vec![] };
+        let outcome =
+            Outcome { stateful_set: None, config: Some(config), ignored: None, monitoring, result: Ok(()) };
+        let status = told(controller(&json!({})), said, "", second(0)).status.unwrap();
+        assert_eq!(again(&outcome, &status), expected);
     }
 }

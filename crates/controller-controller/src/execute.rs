@@ -9,8 +9,11 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Api, ResourceExt};
-use operator_runtime::apply::{self, Created};
+use operator_runtime::apply::{self, Object};
+use operator_runtime::error::chain;
+use operator_runtime::events::{EventType, Notice};
 use operator_runtime::{Class, Classify, Exact, Pass, PassError};
+use pod_builder::hash_files;
 use serde_json::{Value, json};
 use slinky_api::labels::{CONTROLLER_ACTIVE, TRUE, annotations};
 use slinky_api::names::controller::workload;
@@ -26,10 +29,21 @@ pub struct Outcome {
     pub config: Option<Configured>,
     /// What the user asked for and cannot have.
     pub ignored: Option<&'static str>,
-    /// Whether the metrics are read; `None` if nobody asked for it.
-    pub monitored: Option<bool>,
+    /// Whether Prometheus is told to read the metrics; `None` if nobody asked for it.
+    pub monitoring: Option<Monitoring>,
     /// What went wrong.
     pub result: Result<(), PassError>,
+}
+
+/// Whether Prometheus is told to read the metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Monitoring {
+    /// It is told.
+    Told,
+    /// There is no such kind as ServiceMonitor.
+    NotInstalled,
+    /// The ServiceMonitor could not be made.
+    Failed,
 }
 
 /// A configuration after a pass.
@@ -60,8 +74,17 @@ impl Classify for Undone {
 }
 
 /// Makes the children what they should be.
-pub async fn execute(plan: Plan, controller: &Controller, observed: &Observed, context: &Context) -> Outcome {
+pub async fn execute(
+    plan: Result<Plan, Obstacle>,
+    controller: &Controller,
+    observed: &Observed,
+    context: &Context,
+) -> Outcome {
     let mut run = Run { pass: Pass::new(&context.scope, controller), controller, observed, context };
+    let Some(plan) = run.pass.keep("Plan", plan) else {
+        let result = run.pass.finish();
+        return Outcome { stateful_set: None, config: None, ignored: None, monitoring: None, result };
+    };
     let (config, stateful_set, ignored) = match plan.daemons {
         None => {
             run.remove_daemons().await;
@@ -78,8 +101,8 @@ pub async fn execute(plan: Plan, controller: &Controller, observed: &Observed, c
             (config, stateful_set, ignored)
         }
     };
-    let monitored = run.apply_service_monitor(plan.service_monitor).await;
-    Outcome { stateful_set, config, ignored, monitored, result: run.pass.finish() }
+    let monitoring = run.apply_service_monitor(plan.service_monitor).await;
+    Outcome { stateful_set, config, ignored, monitoring, result: run.pass.finish() }
 }
 
 /// One pass over the children of one Controller.
@@ -94,42 +117,51 @@ impl Run<'_> {
     /// The cluster runs elsewhere: what ran here goes, and its volume stays.
     async fn remove_daemons(&mut self) {
         let observed = self.observed;
-        if let Some(set) = &observed.stateful_set {
-            self.pass.delete("StatefulSet", set.as_ref()).await;
-        }
-        for (step, service) in
-            [("Service", &observed.service), ("Internal Service", &observed.internal_service)]
-        {
-            if let Some(service) = service {
-                self.pass.delete(step, service.as_ref()).await;
-            }
-        }
+        self.remove("StatefulSet", observed.stateful_set.as_deref()).await;
+        self.remove("Service", observed.service.as_deref()).await;
+        self.remove("Internal Service", observed.internal_service.as_deref()).await;
         self.remove_check().await;
     }
 
     /// Carries out the step, and says what was done in the end.
     async fn apply_config(&mut self, config: Result<Config, Obstacle>) -> Option<Configured> {
-        let Config { mut step, in_force: mut written, check, name, rendered } =
+        let Config { mut step, in_force: mut written, check, mut name, rendered } =
             self.pass.keep("Config", config)?;
         if let Some((candidate, pod)) = check
             && let Err(refusal) = self.start_check(&candidate, &pod).await
         {
             // Nobody lets us check; that must not stop the change for ever.
+            name = hash_files(&self.observed.etc(self.controller, &rendered.files));
             written.data = Some(rendered.files.clone());
             step = Step::Write(Some(format!("the configuration could not be checked ({refusal})")));
         }
         if matches!(step, Step::Keep | Step::Write(_)) {
             self.remove_check().await;
         }
-        if matches!(step, Step::Write(_)) && self.observed.config.is_some() {
-            info!(config = name, "Writing a changed configuration");
+        if let Step::Write(doubt) = &step
+            && self.observed.config.is_some()
+        {
+            info!(config = name, doubt, "Writing a changed configuration");
+            self.tell_of_doubt(doubt.as_deref());
         }
         self.pass.apply("Config", Ok::<_, apply::Error>(written), self.observed.config.as_deref()).await;
         let Rendered { refused_node_sets, warnings, .. } = rendered;
         Some(Configured { step, name, refused_node_sets, warnings })
     }
 
-    /// Makes the check pod; the error says why the API server does not want it.
+    fn tell_of_doubt(&self, doubt: Option<&str>) {
+        let Some(doubt) = doubt else { return };
+        let notice = Notice {
+            type_: EventType::Warning,
+            reason: "ConfigUnchecked".to_owned(),
+            action: "Configure".to_owned(),
+            note: doubt.to_owned(),
+            related: None,
+        };
+        self.context.scope.events().publish(self.controller, notice);
+    }
+
+    /// Makes the check pod; the error says why nobody lets us.
     async fn start_check(&mut self, candidate: &ConfigMap, pod: &Exact<Pod>) -> Result<(), String> {
         if let Some(old) = &self.observed.check {
             self.pass.delete("Config Check", old.as_ref()).await;
@@ -137,28 +169,28 @@ impl Run<'_> {
             return Ok(());
         }
         let applier = self.context.scope.applier();
-        let files = applier.apply(candidate, self.observed.candidate.as_deref()).await;
-        if self.pass.keep("Config Check", files).is_none() {
-            return Ok(());
+        let mut made = applier.apply(candidate, self.observed.candidate.as_deref()).await.map(drop);
+        if made.is_ok() {
+            made = applier.create(pod).await.map(drop);
         }
-        match applier.create(pod).await {
-            Ok(Created::New(_) | Created::Existing(_) | Created::Terminating) => Ok(()),
-            Err(error) => match error.class() {
-                Class::Invalid => Err(operator_runtime::error::chain(&error)),
-                Class::Waiting(_) | Class::Transient => {
-                    self.pass.keep::<(), _>("Config Check", Err(error));
-                    Ok(())
-                }
-            },
+        match made {
+            Err(error) if !may_pass(&error) => Err(chain(&error)),
+            made => {
+                self.pass.keep("Config Check", made);
+                Ok(())
+            }
         }
     }
 
     async fn remove_check(&mut self) {
-        if let Some(pod) = &self.observed.check {
-            self.pass.delete("Config Check", pod.as_ref()).await;
-        }
-        if let Some(candidate) = &self.observed.candidate {
-            self.pass.delete("Config Check", candidate.as_ref()).await;
+        self.remove("Config Check", self.observed.check.as_deref()).await;
+        self.remove("Config Check", self.observed.candidate.as_deref()).await;
+    }
+
+    /// Deletes what is not wanted any more; what is somebody else's was never wanted.
+    async fn remove<K: Object>(&mut self, step: &'static str, child: Option<&K>) {
+        if let Some(child) = child.filter(|child| is_controlled_by(child.meta(), self.controller)) {
+            self.pass.delete(step, child).await;
         }
     }
 
@@ -181,7 +213,7 @@ impl Run<'_> {
     /// Deletes the StatefulSet and leaves its pods, which the next one takes over.
     async fn release_stateful_set(&mut self) {
         let Some(live) = self.observed.stateful_set.as_deref() else { return };
-        if !is_controlled_by(&live.metadata, self.controller) || live.metadata.deletion_timestamp.is_some() {
+        if live.metadata.deletion_timestamp.is_some() {
             return;
         }
         let preconditions = Preconditions { uid: live.uid(), resource_version: live.resource_version() };
@@ -226,15 +258,12 @@ impl Run<'_> {
     }
 
     /// Whether Prometheus is told; `None` if nobody asked for it.
-    async fn apply_service_monitor(&mut self, wanted: Option<ServiceMonitor>) -> Option<bool> {
+    async fn apply_service_monitor(&mut self, wanted: Option<ServiceMonitor>) -> Option<Monitoring> {
         const STEP: &str = "ServiceMonitor";
         let Some(wanted) = wanted else {
             let name = workload(&self.controller.name_any());
             match self.api::<ServiceMonitor>().get(&name).await {
-                Ok(live) if is_controlled_by(&live.metadata, self.controller) => {
-                    self.pass.delete(STEP, &live).await;
-                }
-                Ok(_) => {}
+                Ok(live) => self.remove(STEP, Some(&live)).await,
                 Err(error) if is_not_there(&error) => {}
                 Err(error) => {
                     self.pass
@@ -247,13 +276,13 @@ impl Run<'_> {
         if let Err(apply::Error::Api { source, .. }) = &applied
             && is_not_there(source)
         {
-            return Some(false);
+            return Some(Monitoring::NotInstalled);
         }
-        let is_applied = self.pass.keep(STEP, applied).is_some();
-        if is_applied {
-            self.context.watch_service_monitors();
+        if self.pass.keep(STEP, applied).is_none() {
+            return Some(Monitoring::Failed);
         }
-        Some(is_applied)
+        self.context.watch_service_monitors();
+        Some(Monitoring::Told)
     }
 
     fn api<K>(&self) -> Api<K>
@@ -264,8 +293,54 @@ impl Run<'_> {
     }
 }
 
+/// True if the same request may succeed later. A check that nobody permits is not worth waiting for.
+fn may_pass(error: &apply::Error) -> bool {
+    const TOO_MANY_REQUESTS: u16 = 429;
+    match error {
+        apply::Error::Foreign { .. } | apply::Error::Serialise { .. } => false,
+        apply::Error::Api { source: kube::Error::Api(status), .. } => {
+            let is_refused = (400..500).contains(&status.code);
+            !is_refused || status.is_conflict() || status.code == TOO_MANY_REQUESTS
+        }
+        apply::Error::Api { .. } => true,
+    }
+}
+
 /// True if there is no such object, or no such kind: then the answer is a bare 404 without a reason.
 fn is_not_there(error: &kube::Error) -> bool {
     const NOT_FOUND: u16 = 404;
     matches!(error, kube::Error::Api(status) if status.code == NOT_FOUND)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::core::Status;
+    use rstest::rstest;
+
+    fn answer(code: u16, reason: &str) -> apply::Error {
+        let source = kube::Error::Api(Box::new(Status::failure("no", reason).with_code(code)));
+        apply::Error::Api { verb: "create", object: String::new(), source }
+    }
+
+    #[rstest]
+    #[case::forbidden(answer(403, "Forbidden"), false)]
+    #[case::rejected(answer(422, "Invalid"), false)]
+    #[case::by_a_webhook(answer(400, "BadRequest"), false)]
+    #[case::foreign(apply::Error::Foreign { object: String::new(), owner: None }, false)]
+    #[case::conflict(answer(409, "Conflict"), true)]
+    #[case::busy(answer(429, "TooManyRequests"), true)]
+    #[case::fault(answer(500, "InternalError"), true)]
+    fn a_check_that_nobody_permits_is_not_awaited(#[case] error: apply::Error, #[case] expected: bool) {
+        assert_eq!(may_pass(&error), expected);
+    }
+
+    #[rstest]
+    #[case::no_such_object(404, "NotFound", true)]
+    #[case::no_such_kind(404, "", true)]
+    #[case::forbidden(403, "Forbidden", false)]
+    fn what_is_not_there_is_no_fault(#[case] code: u16, #[case] reason: &str, #[case] expected: bool) {
+        let error = kube::Error::Api(Box::new(Status::failure("no", reason).with_code(code)));
+        assert_eq!(is_not_there(&error), expected);
+    }
 }

@@ -4,6 +4,8 @@ mod active;
 mod build;
 mod controller;
 mod execute;
+#[cfg(test)]
+mod fixture;
 mod observe;
 mod plan;
 mod rollout;

@@ -9,6 +9,7 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service};
 use kube::api::LogParams;
 use kube::{Api, Client, ResourceExt};
+use operator_runtime::apply::Object;
 use operator_runtime::references::{ReferenceError, follow};
 use operator_runtime::{Exact, find};
 use pod_builder::hash_files;
@@ -34,9 +35,9 @@ pub struct Observed {
     /// The public keys of other issuers, if any are wanted.
     pub jwks: Result<Option<ByteString>, Arc<ReferenceError>>,
     /// The ConfigMaps that the Controller refers to and that are there.
-    pub config_maps: BTreeMap<String, ConfigMap>,
+    pub config_maps: Result<BTreeMap<String, ConfigMap>, Arc<ReferenceError>>,
     /// The claim that several daemons share.
-    pub shared_claim: Option<PersistentVolumeClaim>,
+    pub shared_claim: Result<Option<PersistentVolumeClaim>, Arc<ReferenceError>>,
     /// The Service for clients.
     pub service: Option<Arc<Exact<Service>>>,
     /// The Service that names each daemon.
@@ -84,7 +85,7 @@ impl Observed {
         let mut etc: BTreeMap<String, Vec<u8>> =
             files.iter().map(|(name, text)| (name.clone(), text.clone().into_bytes())).collect();
         for name in controller.spec.config_map_names() {
-            let map = self.config_maps.get(name);
+            let map = self.config_maps.as_ref().ok().and_then(|maps| maps.get(name));
             let texts = map.iter().flat_map(|map| map.data.iter().flatten());
             etc.extend(texts.map(|(name, text)| (name.clone(), text.clone().into_bytes())));
             let bytes = map.iter().flat_map(|map| map.binary_data.iter().flatten());
@@ -108,7 +109,7 @@ fn has_key_suffix(name: &str) -> bool {
 }
 
 /// Looks around.
-pub async fn observe(controller: &Controller, context: &Context) -> Result<Observed, kube::Error> {
+pub async fn observe(controller: &Controller, context: &Context) -> Observed {
     let namespace = &controller.namespace().unwrap_or_default();
     let name = controller.name_any();
     let (workload, check) = (names::controller::workload(&name), check_name(&name));
@@ -129,8 +130,8 @@ pub async fn observe(controller: &Controller, context: &Context) -> Result<Obser
             }
             None => Ok(None),
         },
-        config_maps: config_maps_of(controller, client(), namespace).await?,
-        shared_claim: shared_claim_of(controller, client(), namespace).await?,
+        config_maps: config_maps_of(controller, client(), namespace).await.map_err(Arc::new),
+        shared_claim: shared_claim_of(controller, client(), namespace).await.map_err(Arc::new),
         service: find(&context.services, namespace, &workload),
         internal_service: find(&context.services, namespace, &names::controller::internal_service(&name)),
         config: find(&context.config_maps, namespace, &names::controller::config(&name)),
@@ -143,7 +144,7 @@ pub async fn observe(controller: &Controller, context: &Context) -> Result<Obser
         report: None,
     };
     observed.report = report(controller, &observed, client(), namespace).await;
-    Ok(observed)
+    observed
 }
 
 fn node_sets_of(controller: &Controller, context: &Context) -> Vec<Arc<NodeSet>> {
@@ -171,14 +172,13 @@ async fn config_maps_of(
     controller: &Controller,
     client: Client,
     namespace: &str,
-) -> Result<BTreeMap<String, ConfigMap>, kube::Error> {
-    let api: Api<ConfigMap> = Api::namespaced(client, namespace);
+) -> Result<BTreeMap<String, ConfigMap>, ReferenceError> {
     let mut found = BTreeMap::new();
     let names = controller.spec.config_map_names();
     // A name that no object can have is never sent: it would be part of a path.
     for name in names.into_iter().filter(|name| check_object_name(name).is_ok()) {
         if !found.contains_key(name)
-            && let Some(map) = api.get_opt(name).await?
+            && let Some(map) = read(client.clone(), namespace, name).await?
         {
             found.insert(name.to_owned(), map);
         }
@@ -190,14 +190,23 @@ async fn shared_claim_of(
     controller: &Controller,
     client: Client,
     namespace: &str,
-) -> Result<Option<PersistentVolumeClaim>, kube::Error> {
+) -> Result<Option<PersistentVolumeClaim>, ReferenceError> {
     let persistence = controller.spec.persistence.clone().unwrap_or_default();
     match persistence.existing_claim() {
         Some(claim) if controller.spec.is_highly_available() && check_object_name(claim).is_ok() => {
-            Api::namespaced(client, namespace).get_opt(claim).await
+            read(client, namespace, claim).await
         }
         _ => Ok(None),
     }
+}
+
+async fn read<K: Object>(client: Client, namespace: &str, name: &str) -> Result<Option<K>, ReferenceError> {
+    let found = Api::namespaced(client, namespace).get_opt(name).await;
+    found.map_err(|source| ReferenceError::Unread {
+        kind: K::kind(&()).into_owned(),
+        name: name.to_owned(),
+        source,
+    })
 }
 
 /// Reads the log of the reconfigure container, only while it is not known what became of the configuration in force.
@@ -220,4 +229,54 @@ async fn report(
     // Without a log nobody can tell; that is not an error of the configuration.
     let log = Api::<Pod>::namespaced(client, namespace).logs(&pod, &parameters).await.ok()?;
     report_of(&log)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{config_map, controller, observed, texts};
+    use serde_json::json;
+
+    fn bytes(text: &str) -> ByteString {
+        ByteString(text.as_bytes().to_vec())
+    }
+
+    #[test]
+    fn the_directory_is_what_the_volume_mounts() {
+        let controller = controller(&json!({
+            "jwksKeyRef": { "name": "issuers", "key": "keys" },
+            "configFileRefs": [{ "name": "b" }, { "name": "a" }],
+            "prologScriptRefs": [{ "name": "c" }],
+        }));
+        let binary =
+            ConfigMap { binary_data: Some([("bin".to_owned(), bytes("01"))].into()), ..config_map(&[]) };
+        let config_maps = [
+            ("a".to_owned(), config_map(&[("gres.conf", "of a"), ("slurm.key", "a key")])),
+            ("b".to_owned(), config_map(&[("gres.conf", "of b"), ("slurm.conf", "theirs")])),
+            ("c".to_owned(), binary),
+            ("not-meant".to_owned(), config_map(&[("x", "")])),
+        ];
+        let observed =
+            Observed { config_maps: Ok(config_maps.into()), jwks: Ok(Some(bytes("keys"))), ..observed() };
+        let etc = observed.etc(&controller, &texts(&[("slurm.conf", "ours"), ("cgroup.conf", "ours")]));
+        let seen: Vec<_> =
+            etc.iter().map(|(name, text)| (name.as_str(), str::from_utf8(text).unwrap())).collect();
+        // Of two files with one name that of the later ConfigMap is there. Keys are nobody's business.
+        let expected = [
+            ("bin", "01"),
+            ("cgroup.conf", "ours"),
+            ("gres.conf", "of b"),
+            ("jwks.json", "keys"),
+            ("slurm.conf", "theirs"),
+        ];
+        assert_eq!(seen, expected);
+    }
+
+    #[test]
+    fn a_configuration_has_the_name_that_the_reconfigure_container_gives_it() {
+        let etc =
+            observed().etc(&controller(&json!({})), &texts(&[("slurm.conf", "A=1\n"), ("cgroup.conf", "")]));
+        // printf 'A=1\n' > slurm.conf; : > cgroup.conf; sha256sum cgroup.conf slurm.conf | sha256sum
+        assert_eq!(hash_files(&etc), "944488fac3f915fbcb7a540c23d2a790f3e8b6681c54503ec216de6246971b4f");
+    }
 }

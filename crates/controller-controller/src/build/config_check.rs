@@ -20,6 +20,19 @@ pub const CHECK_APP: &str = "slurm-config-check";
 
 const CHECK: &str = include_str!("../../scripts/check.sh");
 const RUNNING: &str = "running-config";
+/// What nobody needs to read files and exit, and what could keep a pod from being placed.
+const NOT_NEEDED: &[&str] = &[
+    "affinity",
+    "hostIPC",
+    "hostNetwork",
+    "hostPID",
+    "initContainers",
+    "readinessGates",
+    "resourceClaims",
+    "resources",
+    "schedulingGates",
+    "topologySpreadConstraints",
+];
 /// A check that takes longer tells nothing.
 const DEADLINE_SECONDS: i64 = 60;
 
@@ -48,11 +61,8 @@ pub fn build_check(controller: &Controller, template: &Value, id: &str) -> Resul
     let annotations = BTreeMap::from([(annotations::CONFIG.to_owned(), id.to_owned())]);
     let mut spec = template["spec"].as_object().cloned().unwrap_or_default();
     let slurmctld = spec.get("containers").and_then(|containers| containers.get(0)).cloned();
-    // None of these is needed to read files and exit; each could keep the pod from being placed.
-    for field in
-        ["initContainers", "affinity", "topologySpreadConstraints", "hostNetwork", "hostPID", "hostIPC"]
-    {
-        spec.remove(field);
+    for field in NOT_NEEDED {
+        spec.remove(*field);
     }
     spec.insert("containers".to_owned(), json!([build_container(&slurmctld.unwrap_or_default())]));
     spec.insert("volumes".to_owned(), Value::Array(volumes(&spec, controller)));
@@ -117,4 +127,94 @@ fn volumes(spec: &Map<String, Value>, controller: &Controller) -> Vec<Value> {
     }
     volumes.push(json!({ "name": RUNNING, "configMap": { "name": names::config(&name) } }));
     volumes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::build::stateful_set::{Hashes, build_stateful_set};
+    use crate::fixture::{controller, texts};
+    use slinky_api::labels::selector_labels;
+
+    fn check(change: &Value) -> Value {
+        let controller = controller(change);
+        let hashes = Hashes { slurm_key: "1".to_owned(), jwt_key: "2".to_owned() };
+        let set = build_stateful_set(&controller, &Files::new(), hashes, None).unwrap();
+        build_check(&controller, &set.as_json()["spec"]["template"], "id").unwrap().as_json().clone()
+    }
+
+    fn volume<'a>(pod: &'a Value, name: &str) -> &'a Value {
+        let volumes = pod["spec"]["volumes"].as_array().unwrap();
+        volumes.iter().find(|volume| volume["name"] == name).unwrap()
+    }
+
+    #[test]
+    fn pod() {
+        let mut pod = check(&json!({
+            "configFileRefs": [{ "name": "files" }],
+            "slurmctld": {
+                "image": "slurmctld:26.05",
+                "imagePullPolicy": "Never",
+                "env": [{ "name": "A", "value": "1" }],
+                "resources": { "limits": { "cpu": "8" } },
+                "lifecycle": { "preStop": { "sleep": { "seconds": 5 } } },
+            },
+            "template": { "metadata": { "labels": { "mine": "1" } }, "spec": {
+                "nodeSelector": { "n": "1" },
+                "tolerations": [{ "operator": "Exists" }],
+                "imagePullSecrets": [{ "name": "pull" }],
+                "priorityClassName": "high",
+                "hostNetwork": true,
+                "containers": [{ "name": "beside", "image": "beside" }],
+            } },
+        }));
+        pod["spec"]["containers"][0]["command"][2] = json!("(script)");
+        insta::assert_yaml_snapshot!(pod);
+    }
+
+    #[test]
+    fn neither_services_nor_the_stateful_set_take_a_check_for_slurmctld() {
+        let controller = controller(&json!({}));
+        let candidate = build_candidate(&controller, texts(&[("slurm.conf", "A=1")]));
+        assert_eq!(candidate.data, Some(texts(&[("slurm.conf", "A=1")])));
+        for labels in [json!(candidate.metadata.labels), check(&json!({}))["metadata"]["labels"].clone()] {
+            let selected =
+                selector_labels(&controller).iter().all(|(key, value)| labels[key] == json!(value));
+            assert!(!selected, "{labels}");
+        }
+    }
+
+    #[test]
+    fn the_candidate_takes_the_place_of_the_configuration_and_of_nothing_else() {
+        let pod = check(&json!({ "configFileRefs": [{ "name": "files" }] }));
+        let sources = volume(&pod, SLURM_ETC)["projected"]["sources"].as_array().unwrap();
+        let maps: Vec<_> = sources.iter().filter_map(|source| source.pointer("/configMap/name")).collect();
+        assert_eq!(maps, ["slurm-config-check", "files"]);
+        assert_eq!(volume(&pod, RUNNING)["configMap"]["name"], json!("slurm-config"));
+    }
+
+    #[test]
+    fn claims_are_left_to_slurmctld() {
+        let empty = |name: &str| json!({ "name": name, "emptyDir": {} });
+        assert_eq!(*volume(&check(&json!({})), "statesave"), empty("statesave"), "of a claim template");
+        let shared = check(&json!({ "persistence": { "existingClaim": "shared" } }));
+        assert_eq!(*volume(&shared, "statesave"), empty("statesave"));
+        let volumes = json!([
+            { "name": "data", "persistentVolumeClaim": { "claimName": "data" } },
+            { "name": "scratch", "ephemeral": { "volumeClaimTemplate": { "spec": {} } } },
+        ]);
+        let mine = check(&json!({ "template": { "spec": { "volumes": volumes } } }));
+        assert_eq!((volume(&mine, "data"), volume(&mine, "scratch")), (&empty("data"), &empty("scratch")));
+    }
+
+    #[test]
+    fn a_slurmctld_container_of_another_name_is_known_by_its_place() {
+        let pod = check(&json!({
+            "slurmctld": { "name": "mine", "image": "theirs" },
+            "template": { "spec": { "containers": [{ "name": "slurmctld", "image": "beside" }] } },
+        }));
+        let containers = &pod["spec"]["containers"];
+        assert_eq!((&containers[0]["name"], &containers[0]["image"]), (&json!("check"), &json!("theirs")));
+        assert_eq!(containers.as_array().unwrap().len(), 1);
+    }
 }

@@ -67,3 +67,53 @@ fn describe(endpoint: MetricsEndpoint, wish: &Wish) -> Value {
     }
     entry
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::controller;
+    use rstest::rstest;
+
+    fn build(monitor: &Value) -> Option<ServiceMonitor> {
+        let metrics = json!({ "enabled": true, "serviceMonitor": monitor });
+        build_service_monitor(&controller(&json!({ "metrics": metrics })))
+    }
+
+    #[test]
+    fn service_monitor() {
+        insta::assert_yaml_snapshot!(build(&json!({
+            "enabled": true,
+            "labels": { "release": "prometheus" },
+            "annotations": { "a": "1" },
+            "interval": "30s",
+        })));
+    }
+
+    #[test]
+    fn an_endpoint_has_its_own_times_or_those_of_all() {
+        let endpoints = json!([
+            { "path": "/metrics/jobs", "interval": "5s" },
+            { "path": "/metrics/jobs-users-accts", "scrapeTimeout": "9s" },
+        ]);
+        let wish = json!({ "enabled": true, "interval": "30s", "scrapeTimeout": "", "endpoints": endpoints });
+        let common = |path: &str| json!({ "path": path, "port": "slurmctld", "scheme": "http" });
+        let mut expected = [common("/metrics/jobs"), common("/metrics/jobs-users-accts")];
+        expected[0]["interval"] = json!("5s");
+        expected[1]["interval"] = json!("30s");
+        expected[1]["scrapeTimeout"] = json!("9s");
+        assert_eq!(build(&wish).unwrap().spec.fields["endpoints"], json!(expected));
+    }
+
+    #[rstest]
+    #[case::nothing_said(json!({}))]
+    #[case::no_metrics(json!({ "metrics": { "enabled": false, "serviceMonitor": { "enabled": true } } }))]
+    #[case::not_wanted(json!({ "metrics": { "enabled": true, "serviceMonitor": { "enabled": false } } }))]
+    #[case::metrics_alone(json!({ "metrics": { "enabled": true } }))]
+    #[case::elsewhere(json!({
+        "external": true,
+        "metrics": { "enabled": true, "serviceMonitor": { "enabled": true } },
+    }))]
+    fn nobody_is_told_of_metrics_without_being_asked(#[case] change: Value) {
+        assert_eq!(build_service_monitor(&controller(&change)), None);
+    }
+}

@@ -49,3 +49,34 @@ pub fn build_internal_service(controller: &Controller) -> Result<Exact<Service>,
     });
     Ok(Exact::new(service)?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::controller;
+
+    #[test]
+    fn service() {
+        let controller = controller(&json!({ "service": {
+            "metadata": { "labels": { "tier": "control" }, "annotations": { "a": "1" } },
+            "spec": { "type": "LoadBalancer", "externalIPs": ["10.0.0.1"], "selector": { "app": "mine" } },
+            "port": 7817,
+            "nodePort": 30817,
+        } }));
+        insta::assert_yaml_snapshot!(build_service(&controller).unwrap());
+    }
+
+    #[test]
+    fn internal_service() {
+        let controller = controller(&json!({ "service": { "port": 7817 } }));
+        insta::assert_yaml_snapshot!(build_internal_service(&controller).unwrap());
+    }
+
+    #[test]
+    fn a_port_of_the_user_cannot_take_the_place_of_slurmctlds() {
+        let ports = json!([{ "name": "mine", "port": SLURMCTLD_PORT }]);
+        let controller = controller(&json!({ "service": { "spec": { "ports": ports } } }));
+        let error = build_service(&controller).unwrap_err().to_string();
+        assert!(error.contains("port number '6817' is already taken"), "{error}");
+    }
+}

@@ -3,8 +3,7 @@
 use super::config::Files;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{
-    Container, ContainerPort, EmptyDirVolumeSource, PersistentVolumeClaimVolumeSource, PodAffinityTerm,
-    PodSecurityContext, PodSpec, SecurityContext, Volume, VolumeProjection,
+    Container, ContainerPort, PodAffinityTerm, PodSecurityContext, PodSpec, SecurityContext, VolumeProjection,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use kube::ResourceExt;
@@ -15,13 +14,12 @@ use pod_builder::parts::{
 };
 use pod_builder::{
     BuildError, Containers, REQUIRED_ANTI_AFFINITY, Template, build_container, child_metadata, hash_values,
-    keep_running_template, layered, layered_annotations,
+    keep_running_template, layered, layered_annotations, pod_metadata,
 };
 use serde_json::{Value, json};
 use slinky_api::labels::{App, annotations, common_labels, selector_labels};
 use slinky_api::names::{self, SLURM_ID, SLURMCTLD_PORT};
-use slinky_api::v1beta1::{Controller, Persistence};
-use std::collections::BTreeMap;
+use slinky_api::v1beta1::Controller;
 
 /// Mode of the files in /etc/slurm: their group may run the scripts among them.
 const ETC_MODE: i32 = 0o610;
@@ -42,47 +40,44 @@ pub struct Hashes {
 pub fn build_stateful_set(
     controller: &Controller,
     files: &Files,
-    hashes: &Hashes,
+    hashes: Hashes,
     live: Option<&Exact<StatefulSet>>,
 ) -> Result<Exact<StatefulSet>, BuildError> {
-    let name = names::controller::workload(&controller.name_any());
     let user = controller.spec.template.clone().unwrap_or_default().metadata.unwrap_or_default();
-    let annotations = layered_annotations([Some(controller.annotations()), user.annotations.as_ref()]);
-    let labels = layered([Some(controller.labels()), user.labels.as_ref(), Some(&common_labels(controller))]);
-    let pod_metadata = ObjectMeta {
-        name: Some(name.clone()),
-        namespace: controller.namespace(),
-        labels: Some(labels.clone()),
-        annotations: Some(layered([Some(&annotations), Some(&content(controller, files, hashes))])),
-        ..ObjectMeta::default()
-    };
+    let metadata = child_metadata(
+        controller,
+        &names::controller::workload(&controller.name_any()),
+        layered([Some(controller.labels()), user.labels.as_ref(), Some(&common_labels(controller))]),
+        layered_annotations([Some(controller.annotations()), user.annotations.as_ref()]),
+    );
+    let pods = pod_metadata::<Controller>(&metadata, content(controller, files, hashes));
+    let claims = claim_templates(controller, live);
+    // A volume of a claim template is in no pod template.
+    let state = if claims.is_some() { None } else { state_volume(controller, live) };
     let mut set = json!({
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",
-        "metadata": child_metadata(controller, &name, labels, annotations),
+        "metadata": metadata,
         "spec": {
             "replicas": controller.spec.daemons(),
             "revisionHistoryLimit": 0,
             "serviceName": names::controller::internal_service(&controller.name_any()),
             "selector": { "matchLabels": selector_labels(controller) },
-            "template": build_pod(controller, pod_metadata)?.to_value(),
+            "template": build_pod(controller, pods, state)?.to_value(),
         },
     });
-    if let Some(claims) = claim_templates(controller, live) {
+    if let Some(claims) = claims {
         set["spec"]["volumeClaimTemplates"] = claims;
     }
     Ok(Exact::new(keep_running_template(set, live.map(Exact::as_json), crate::NAME))?)
 }
 
 /// What makes pods new when it changes. With reconfiguration in place the configuration does not.
-fn content(controller: &Controller, files: &Files, hashes: &Hashes) -> BTreeMap<String, String> {
-    let mut content = BTreeMap::from([
-        (annotations::SLURM_KEY_HASH.to_owned(), hashes.slurm_key.clone()),
-        (annotations::JWT_KEY_HASH.to_owned(), hashes.jwt_key.clone()),
-        (annotations::DEFAULT_CONTAINER.to_owned(), Controller::NAME.to_owned()),
-    ]);
+fn content(controller: &Controller, files: &Files, hashes: Hashes) -> Vec<(&'static str, String)> {
+    let Hashes { slurm_key, jwt_key } = hashes;
+    let mut content = vec![(annotations::SLURM_KEY_HASH, slurm_key), (annotations::JWT_KEY_HASH, jwt_key)];
     if !controller.spec.inplace_reconfigure {
-        content.insert(annotations::SLURM_CONFIG_HASH.to_owned(), hash_values(files));
+        content.push((annotations::SLURM_CONFIG_HASH, hash_values(files)));
     }
     content
 }
@@ -103,7 +98,11 @@ fn claim_templates(controller: &Controller, live: Option<&Exact<StatefulSet>>) -
     })
 }
 
-fn build_pod(controller: &Controller, metadata: ObjectMeta) -> Result<Template, BuildError> {
+fn build_pod(
+    controller: &Controller,
+    metadata: ObjectMeta,
+    state: Option<Value>,
+) -> Result<Template, BuildError> {
     let spec = &controller.spec;
     let base = PodSpec {
         automount_service_account_token: Some(false),
@@ -131,7 +130,7 @@ fn build_pod(controller: &Controller, metadata: ObjectMeta) -> Result<Template, 
     let user = spec.template.clone().unwrap_or_default().spec;
     let mut template = Template::build(metadata, &base, containers, "template.spec", &user)?;
     template.require(REQUIRED_ANTI_AFFINITY, &apart(controller));
-    if let Some(volume) = state_volume(&spec.persistence.clone().unwrap_or_default()) {
+    if let Some(volume) = state {
         template.require(&["volumes"], &volume);
     }
     Ok(template)
@@ -149,15 +148,17 @@ fn apart(controller: &Controller) -> PodAffinityTerm {
     }
 }
 
-/// The volume with slurmctld's state, unless it comes from a claim template.
-fn state_volume(persistence: &Persistence) -> Option<Volume> {
-    let volume = Volume { name: STATE.to_owned(), ..Volume::default() };
+/// The volume with slurmctld's state. Where there should be a claim template and can be none any more, it stays what it is.
+fn state_volume(controller: &Controller, live: Option<&Exact<StatefulSet>>) -> Option<Value> {
+    let persistence = controller.spec.persistence.clone().unwrap_or_default();
     if !persistence.enabled {
-        return Some(Volume { empty_dir: Some(EmptyDirVolumeSource::default()), ..volume });
+        return Some(json!({ "name": STATE, "emptyDir": {} }));
     }
-    let claim_name = persistence.existing_claim()?.to_owned();
-    let claim = PersistentVolumeClaimVolumeSource { claim_name, read_only: None };
-    Some(Volume { persistent_volume_claim: Some(claim), ..volume })
+    if let Some(claim) = persistence.existing_claim() {
+        return Some(json!({ "name": STATE, "persistentVolumeClaim": { "claimName": claim } }));
+    }
+    let volumes = live?.as_json().pointer("/spec/template/spec/volumes")?.as_array()?;
+    volumes.iter().find(|volume| volume["name"] == STATE).cloned()
 }
 
 /// Everything in /etc/slurm: of two files with one name the later one wins.
@@ -208,4 +209,170 @@ fn build_slurmctld(controller: &Controller) -> Result<Value, BuildError> {
         ..Container::default()
     };
     Ok(build_container(Controller::NAME, &base, &controller.spec.slurmctld)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{controller, high_availability, stateful_set, texts};
+    use rstest::rstest;
+
+    fn hashes() -> Hashes {
+        Hashes { slurm_key: "1".to_owned(), jwt_key: "2".to_owned() }
+    }
+
+    fn build_over(change: &Value, live: Option<&Exact<StatefulSet>>) -> Value {
+        let set = build_stateful_set(&controller(change), &texts(&[("slurm.conf", "A=1")]), hashes(), live);
+        set.unwrap().as_json().clone()
+    }
+
+    fn build(change: &Value) -> Value {
+        build_over(change, None)
+    }
+
+    fn state(set: &Value) -> Option<&Value> {
+        let volumes = set.pointer("/spec/template/spec/volumes").unwrap().as_array().unwrap();
+        volumes.iter().find(|volume| volume["name"] == STATE)
+    }
+
+    /// Without the texts of scripts, which are none of our business.
+    fn readable(mut set: Value) -> Value {
+        for container in
+            set.pointer_mut("/spec/template/spec/initContainers").unwrap().as_array_mut().unwrap()
+        {
+            *container["command"].as_array_mut().unwrap().last_mut().unwrap() = json!("(script)");
+        }
+        set
+    }
+
+    #[test]
+    fn minimal() {
+        insta::assert_yaml_snapshot!(readable(build(&json!({}))));
+    }
+
+    #[test]
+    fn everything() {
+        let files = |name: &str| json!([{ "name": name }]);
+        let set = build(&json!({
+            "clusterName": "hpc",
+            "ha": { "enabled": true, "backups": 2 },
+            "persistence": { "existingClaim": "shared" },
+            "inplaceReconfigure": true,
+            "reconfigure": { "image": "slurmctld:26.05" },
+            "logfile": { "image": "alpine" },
+            "slurmctld": { "image": "slurmctld:26.05", "args": ["-vv"], "fieldOfTomorrow": true },
+            "jwksKeyRef": { "name": "issuers", "key": "keys" },
+            "configFileRefs": files("zz-files"),
+            "prologScriptRefs": files("scripts"),
+            "epilogSlurmctldScriptRefs": files("scripts"),
+            "template": {
+                "metadata": { "labels": { "tier": "control" }, "annotations": { "a": "1" } },
+                "spec": { "nodeSelector": { "n": "1" }, "volumes": [{ "name": "mine", "emptyDir": {} }] },
+            },
+        }));
+        insta::assert_yaml_snapshot!(readable(set));
+    }
+
+    #[rstest]
+    #[case::none(json!({}), true, None)]
+    #[case::of_its_own(json!({ "persistence": { "enabled": true } }), true, None)]
+    #[case::an_empty_name_is_none(json!({ "persistence": { "existingClaim": "" } }), true, None)]
+    #[case::given(json!({ "persistence": { "existingClaim": "mine" } }), false,
+        Some(json!({ "persistentVolumeClaim": { "claimName": "mine" } })))]
+    #[case::shared(high_availability(), false, Some(json!({ "persistentVolumeClaim": { "claimName": "shared" } })))]
+    #[case::none_wanted(json!({ "persistence": { "enabled": false } }), false, Some(json!({ "emptyDir": {} })))]
+    #[case::none_wanted_wins(json!({ "persistence": { "enabled": false, "existingClaim": "mine" } }), false,
+        Some(json!({ "emptyDir": {} })))]
+    fn the_state_is_in_a_claim_of_its_own_unless_the_user_says_otherwise(
+        #[case] change: Value,
+        #[case] is_claimed: bool,
+        #[case] source: Option<Value>,
+    ) {
+        let set = build(&change);
+        assert_eq!(set["spec"].get("volumeClaimTemplates").is_some(), is_claimed);
+        let volume = source.map(|mut source| {
+            source["name"] = json!(STATE);
+            source
+        });
+        assert_eq!(state(&set), volume.as_ref());
+    }
+
+    #[test]
+    fn a_claim_is_made_as_the_user_wrote_it() {
+        let claim = json!({ "storageClassName": "fast", "resources": { "requests": { "storage": "4Gi" } } });
+        let claims = &build(&json!({ "persistence": claim }))["spec"]["volumeClaimTemplates"];
+        assert_eq!(claims[0]["metadata"], json!({ "name": STATE, "namespace": "ns" }));
+        assert_eq!((claims[0]["spec"].clone(), claims.as_array().unwrap().len()), (claim, 1));
+    }
+
+    #[test]
+    fn a_claim_template_that_exists_stays_and_nothing_takes_its_place() {
+        let templates = json!([{ "metadata": { "name": STATE }, "spec": { "storageClassName": "slow" } }]);
+        let live = stateful_set(&json!({ "volumeClaimTemplates": templates }), true);
+        for persistence in [json!({ "storageClassName": "fast" }), json!({ "enabled": false })] {
+            let set = build_over(&json!({ "persistence": persistence }), Some(&live));
+            assert_eq!((&set["spec"]["volumeClaimTemplates"], state(&set)), (&templates, None));
+        }
+    }
+
+    #[test]
+    fn where_no_claim_template_can_be_added_the_volume_stays() {
+        let volume = json!({ "name": STATE, "emptyDir": {} });
+        let live = stateful_set(&json!({ "template": { "spec": { "volumes": [volume] } } }), true);
+        let set = build_over(&json!({}), Some(&live));
+        assert_eq!((set["spec"].get("volumeClaimTemplates"), state(&set)), (None, Some(&volume)));
+    }
+
+    #[test]
+    fn only_without_reconfiguration_in_place_another_configuration_makes_other_pods() {
+        let annotations = |in_place: bool, text: &str| {
+            let controller = controller(&json!({ "inplaceReconfigure": in_place }));
+            let set = build_stateful_set(&controller, &texts(&[("slurm.conf", text)]), hashes(), None);
+            set.unwrap().as_json()["spec"]["template"]["metadata"]["annotations"].clone()
+        };
+        assert_ne!(annotations(false, "A=1"), annotations(false, "A=2"));
+        assert_eq!(annotations(true, "A=1"), annotations(true, "A=2"));
+        assert_eq!(annotations(true, "A=1").get(annotations::SLURM_CONFIG_HASH), None);
+    }
+
+    #[test]
+    fn daemons_that_stand_by_count_as_ready() {
+        let ready = |set: &Value| {
+            let probe = "/spec/template/spec/containers/0/readinessProbe/httpGet/path";
+            (set["spec"]["replicas"].clone(), set.pointer(probe).unwrap().clone())
+        };
+        assert_eq!(ready(&build(&json!({}))), (json!(1), json!("/readyz")));
+        assert_eq!(ready(&build(&high_availability())), (json!(2), json!("/livez")));
+    }
+
+    #[test]
+    fn daemons_keep_apart_whatever_else_the_user_keeps_them_from() {
+        let mine = json!({ "topologyKey": "zone", "labelSelector": { "matchLabels": { "app": "db" } } });
+        let rules =
+            json!({ "podAntiAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": [mine] } });
+        let set = build(&json!({ "template": { "spec": { "affinity": rules } } }));
+        let terms = &set["spec"]["template"]["spec"]["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
+        assert_eq!((&terms[0], &terms[1]["topologyKey"]), (&mine, &json!("kubernetes.io/hostname")));
+        assert_eq!(terms.as_array().unwrap().len(), 2);
+    }
+
+    #[test]
+    fn pods_that_mean_the_same_keep_running() {
+        let mut live = build(&json!({}));
+        live["spec"]["template"]["spec"]["restartPolicy"] = json!("Always");
+        let live = Exact::new(live).unwrap();
+        let template = |change| build_over(&change, Some(&live))["spec"]["template"].clone();
+        assert_eq!(template(json!({})), live.as_json()["spec"]["template"]);
+        assert_ne!(template(json!({ "clusterName": "other" })), live.as_json()["spec"]["template"]);
+    }
+
+    #[rstest]
+    #[case("slurmctld", json!({ "image": 5 }), "slurmctld.image")]
+    #[case("logfile", json!({ "env": "A=b" }), "logfile.env")]
+    #[case("template", json!({ "spec": { "hostNetwork": "yes" } }), "template.spec.hostNetwork")]
+    fn an_ill_typed_override_names_its_field(#[case] field: &str, #[case] value: Value, #[case] text: &str) {
+        let controller = controller(&json!({ field: value }));
+        let error = build_stateful_set(&controller, &Files::new(), hashes(), None).unwrap_err().to_string();
+        assert!(error.starts_with(text), "{error}");
+    }
 }
