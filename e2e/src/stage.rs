@@ -58,11 +58,6 @@ impl Stage {
         self.namespace.api()
     }
 
-    /// The controller that runs.
-    pub fn controller(&self) -> &Process {
-        &self.controller
-    }
-
     /// What the controller has said since it was started last.
     pub fn log(&self) -> Result<String> {
         std::fs::read_to_string(&self.log).with_context(|| self.log.display().to_string())

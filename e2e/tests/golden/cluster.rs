@@ -29,7 +29,8 @@ const KINDS: &[(&str, &str, &[&str])] = &[
 const POLL: Duration = Duration::from_millis(500);
 /// How long nothing may have changed.
 const STILL: Duration = Duration::from_secs(4);
-const LONGEST: Duration = Duration::from_mins(2);
+/// Debug builds look for the primes of host keys for a while.
+const LONGEST: Duration = Duration::from_mins(3);
 const NAMESPACES_GONE: Duration = Duration::from_mins(1);
 
 /// Asks for the end of all that the cases made.
