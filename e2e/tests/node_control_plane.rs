@@ -18,7 +18,7 @@ use std::process::Command;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-const CLUSTER: &str = include_str!("../fixtures/control-plane/cluster.yaml");
+const CLUSTER: &str = include_str!("../../crates/xtask/demo/cluster.yaml");
 /// The documents of [`CLUSTER`] that a slurmctld alone needs.
 const KINDS_OF_A_CONTROLLER: [&str; 3] = ["Secret", "ConfigMap", "Controller"];
 /// How long everything is watched doing nothing.
@@ -100,7 +100,7 @@ async fn rotate_the_signing_key(lab: &Lab, old: &str) -> Result<()> {
     let before = uid(lab, "slurm-controller-0").await?;
     let keys = json!({ "stringData": { "jwt.key": "a-new-key-that-nobody-has-seen-in-any-repository" } });
     let params = PatchParams::default();
-    lab.stage.api::<Secret>().patch("auth", &params, &Patch::Merge(keys)).await?;
+    lab.stage.api::<Secret>().patch("slurm-auth", &params, &Patch::Merge(keys)).await?;
     let new = eventually("a new token", STARTED, async || token(lab).await, |token| token != old).await?;
     let is_new = |uid: &String| *uid != before;
     eventually("slurmctld with the new key", STARTED, async || uid(lab, "slurm-controller-0").await, is_new)
@@ -116,13 +116,13 @@ async fn rotate_the_signing_key(lab: &Lab, old: &str) -> Result<()> {
 
 /// Without its database slurmdbd is not ready, which shows; it comes back by itself.
 async fn lose_the_database(lab: &Lab) -> Result<()> {
-    lab.pods().delete("database", &kube::api::DeleteParams::default()).await?;
+    lab.pods().delete("mariadb", &kube::api::DeleteParams::default()).await?;
     let restart = lab.kubectl(&["delete", "pod", "slurm-accounting-0"]);
     printed(restart)?;
     let accounting = async || Ok(lab.stage.api::<Accounting>().get("slurm").await?);
     let is_told = |accounting: &Accounting| {
         condition(accounting, "Ready")
-            .is_ok_and(|ready| ready.status == "False" && ready.message.contains("database"))
+            .is_ok_and(|ready| ready.status == "False" && ready.message.contains("mariadb"))
     };
     let seen = eventually("that the database is down", STARTED, accounting, is_told).await?;
     println!("database down: {}", condition(&seen, "Ready")?.message);
@@ -286,7 +286,7 @@ fn reconfigurations(lab: &Lab) -> Result<usize> {
 async fn edit_of_a_referenced_file_is_read(lab: &Lab) -> Result<()> {
     let before = reconfigurations(lab)?;
     let change = json!({ "data": { "plugstack.conf": "# nothing yet\n" } });
-    lab.stage.api::<ConfigMap>().patch("files", &PatchParams::default(), &Patch::Merge(change)).await?;
+    lab.stage.api::<ConfigMap>().patch("slurm-files", &PatchParams::default(), &Patch::Merge(change)).await?;
     let read = async || reconfigurations(lab);
     eventually("the file is read", DEBOUNCE + RECONFIGURED, read, |count| *count == before + 1).await?;
     configured(lab, "Applied", "").await?;

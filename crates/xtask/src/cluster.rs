@@ -25,6 +25,7 @@ mod wait;
 use anyhow::{Result, ensure};
 use instance::Cluster;
 use layout::{Layout, Name};
+pub use processes::end_programs;
 pub use profile::Profile;
 
 /// What can be done with a cluster.

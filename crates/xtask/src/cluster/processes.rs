@@ -81,6 +81,15 @@ pub fn end(name: &Name) -> Result<()> {
     }
 }
 
+/// Ends the processes of a cluster that execute files of these names, and returns when they are gone.
+pub fn end_programs(name: &Name, programs: &[&str]) -> Result<()> {
+    let executes = |process: &Process| {
+        let program = process.program();
+        program.is_some_and(|path| programs.iter().any(|name| path.file_name() == Some(name.as_ref())))
+    };
+    kill(&of_cluster(name)?.into_iter().filter(executes).collect::<Vec<_>>())
+}
+
 /// The first process of a PID namespace is gone only after all others of it.
 fn kill(processes: &[Process]) -> Result<()> {
     for process in processes {
