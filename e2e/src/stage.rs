@@ -4,6 +4,7 @@ use crate::custom::install_definitions;
 use crate::process::{Process, binary, scratch};
 use crate::{TestNamespace, audit, client, eventually};
 use anyhow::{Context, Result};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{ListParams, Patch, PatchParams};
@@ -131,6 +132,33 @@ impl Stage {
         let before = self.requests()?.len();
         sleep(IDLE).await;
         Ok(self.requests()?.split_off(before))
+    }
+
+    /// Kills the controller and starts it anew. Gives what it writes before it does nothing any more.
+    pub async fn writes_of_a_restart(&mut self) -> Result<Vec<String>> {
+        let before = self.requests()?.len();
+        self.restart()?;
+        let mut requests = self.requests_when_idle().await?;
+        requests.extend(self.requests()?.split_off(before));
+        requests.retain(|request| !["get ", "list "].iter().any(|verb| request.starts_with(verb)));
+        Ok(requests)
+    }
+
+    /// Plays the kubelet, which this cluster may have none of: the pod runs and is ready.
+    pub async fn pod_becomes_ready(&self, name: &str) -> Result<Pod> {
+        let pods = self.api::<Pod>();
+        eventually("a pod", SOON, async || Ok(pods.get_opt(name).await?), Option::is_some).await?;
+        let status = json!({ "phase": "Running", "conditions": [{ "type": "Ready", "status": "True" }] });
+        let patch = Patch::Merge(json!({ "status": status }));
+        Ok(pods.patch_status(name, &PatchParams::default(), &patch).await?)
+    }
+
+    /// Metadata of an object that somebody else controls.
+    pub async fn metadata_of_somebody_else(&self) -> Result<Value> {
+        let owner: ConfigMap = self.put("owner", json!({})).await?;
+        Ok(json!({ "ownerReferences": [{
+            "apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner.uid(), "controller": true,
+        }] }))
     }
 
     /// Ends the controller and deletes the namespace. A test that failed leaves it for a look.

@@ -9,7 +9,7 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Api, ResourceExt};
-use operator_runtime::apply::{self, Object};
+use operator_runtime::apply;
 use operator_runtime::error::chain;
 use operator_runtime::events::{EventType, Notice};
 use operator_runtime::{Class, Classify, Exact, Pass, PassError};
@@ -17,7 +17,6 @@ use pod_builder::hash_files;
 use serde_json::{Value, json};
 use slinky_api::labels::{CONTROLLER_ACTIVE, TRUE, annotations};
 use slinky_api::names::controller::workload;
-use slinky_api::ownership::is_controlled_by;
 use slinky_api::v1beta1::Controller;
 use tracing::info;
 
@@ -117,9 +116,9 @@ impl Run<'_> {
     /// The cluster runs elsewhere: what ran here goes, and its volume stays.
     async fn remove_daemons(&mut self) {
         let observed = self.observed;
-        self.remove("StatefulSet", observed.stateful_set.as_deref()).await;
-        self.remove("Service", observed.service.as_deref()).await;
-        self.remove("Internal Service", observed.internal_service.as_deref()).await;
+        self.pass.remove("StatefulSet", observed.stateful_set.as_deref()).await;
+        self.pass.remove("Service", observed.service.as_deref()).await;
+        self.pass.remove("Internal Service", observed.internal_service.as_deref()).await;
         self.remove_check().await;
     }
 
@@ -183,15 +182,8 @@ impl Run<'_> {
     }
 
     async fn remove_check(&mut self) {
-        self.remove("Config Check", self.observed.check.as_deref()).await;
-        self.remove("Config Check", self.observed.candidate.as_deref()).await;
-    }
-
-    /// Deletes what is not wanted any more; what is somebody else's was never wanted.
-    async fn remove<K: Object>(&mut self, step: &'static str, child: Option<&K>) {
-        if let Some(child) = child.filter(|child| is_controlled_by(child.meta(), self.controller)) {
-            self.pass.delete(step, child).await;
-        }
+        self.pass.remove("Config Check", self.observed.check.as_deref()).await;
+        self.pass.remove("Config Check", self.observed.candidate.as_deref()).await;
     }
 
     async fn apply_stateful_set(&mut self, workload: Workload) -> Option<Exact<StatefulSet>> {
@@ -263,7 +255,7 @@ impl Run<'_> {
         let Some(wanted) = wanted else {
             let name = workload(&self.controller.name_any());
             match self.api::<ServiceMonitor>().get(&name).await {
-                Ok(live) => self.remove(STEP, Some(&live)).await,
+                Ok(live) => self.pass.remove(STEP, Some(&live)).await,
                 Err(error) if is_not_there(&error) => {}
                 Err(error) => {
                     self.pass
