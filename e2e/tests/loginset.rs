@@ -167,6 +167,7 @@ async fn host_keys_are_made_once_and_only_their_loss_changes_them() -> Result<()
     assert_ne!(second.data, first.data);
     let of_first = hash(&edited, "ssh-host-keys");
     deployment(&stage, |now| hash(now, "ssh-host-keys") != of_first).await?;
+    assert!(stage.event(NAME, "HostKeysReplaced").await?.note.unwrap().contains("scale to 0"));
     assert_eq!(stage.requests_when_idle().await?, [""; 0]);
     let last = deployment(&stage, |_| true).await?;
     assert_eq!(last.metadata.generation, edited.metadata.generation.map(|number| number + 1));

@@ -7,6 +7,7 @@ use crate::observe::Children;
 use crate::plan::{HostKeys, Obstacle, Plan};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::ConfigMap;
+use operator_runtime::events::{EventType, Notice};
 use operator_runtime::{Exact, Pass, PassError};
 use pod_builder::hash_bytes;
 use slinky_api::v1beta1::LoginSet;
@@ -25,7 +26,7 @@ pub async fn execute(
     pass.apply("Service", plan.service, children.service.as_deref()).await;
     // Keys cost work, which is wasted where they could not be written either.
     let host_keys = match config {
-        Some(_) => make_host_keys(&mut pass, plan.host_keys, loginset).await,
+        Some(_) => make_host_keys(&mut pass, plan.host_keys, loginset, children, context).await,
         None => None,
     };
     let surroundings = pass.keep("Deployment", plan.surroundings);
@@ -49,6 +50,8 @@ async fn make_host_keys(
     pass: &mut Pass<'_, LoginSet>,
     planned: Result<HostKeys, Obstacle>,
     loginset: &LoginSet,
+    children: &Children,
+    context: &Context,
 ) -> Option<String> {
     const STEP: &str = "SSH Host Keys";
     match pass.keep(STEP, planned)? {
@@ -58,8 +61,25 @@ async fn make_host_keys(
             let files = generate().await.map_err(Obstacle::Generate);
             // Should another process have been faster, its keys are those that count.
             let made = pass.create(STEP, files.map(|files| build_host_keys(loginset, files))).await;
+            if made.is_some() && children.deployment.is_some() {
+                context.scope.events().publish(loginset, notice_of_old_keys());
+            }
             made.map(hash_host_keys)
         }
+    }
+}
+
+/// What to know when pods run with other keys than those that were just made. The kubelet reads an immutable Secret once,
+/// and again only when no pod of its node refers to that name any more: one that starts earlier gets the old keys.
+fn notice_of_old_keys() -> Notice {
+    Notice {
+        type_: EventType::Warning,
+        reason: "HostKeysReplaced".to_owned(),
+        action: "Create".to_owned(),
+        note: "New ssh host keys were made, but nodes give pods the old ones as long as any pod there has them: scale \
+               to 0, and back when all pods are gone"
+            .to_owned(),
+        related: None,
     }
 }
 
