@@ -3,7 +3,7 @@
 use crate::custom::install_definitions;
 use crate::process::{Process, binary, scratch};
 use crate::{TestNamespace, audit, client, eventually};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -101,6 +101,19 @@ impl Stage {
             })
         };
         eventually(reason, limit, async || Ok(api.get(name).await?), says).await
+    }
+
+    /// Waits until the object as it is now is not ready for the given reason, and gives the sentence that tells why.
+    pub async fn degraded<K: Object>(&self, name: &str, reason: &str) -> Result<String> {
+        let degraded = condition(&self.ready::<K>(name, reason).await?, conditions::DEGRADED)?;
+        ensure!(degraded.reason == reason && degraded.status == "True", "{degraded:?}");
+        Ok(degraded.message)
+    }
+
+    /// Waits until an object is there and `holds`.
+    pub async fn child<K: Object>(&self, name: &str, holds: impl Fn(&K) -> bool) -> Result<K> {
+        let api = self.api::<K>();
+        eventually(&format!("{name} as wanted"), SOON, async || Ok(api.get(name).await?), holds).await
     }
 
     /// Waits for an Event about the object of that name.

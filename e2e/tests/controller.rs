@@ -66,14 +66,8 @@ async fn put_node_set(stage: &Stage, name: &str, partition: &str) -> Result<Node
     stage.put(name, json!({ "spec": spec })).await
 }
 
-/// An object, once it is there and `holds`.
-async fn child<K: Object>(stage: &Stage, name: &str, holds: impl Fn(&K) -> bool) -> Result<K> {
-    let api = stage.api::<K>();
-    eventually("the child as wanted", SOON, async || Ok(api.get(name).await?), holds).await
-}
-
 async fn stateful_set(stage: &Stage, holds: impl Fn(&StatefulSet) -> bool) -> Result<StatefulSet> {
-    child(stage, CHILD, holds).await
+    stage.child(CHILD, holds).await
 }
 
 async fn is_gone<K: Object>(stage: &Stage, name: &str) -> Result<()> {
@@ -89,14 +83,11 @@ fn lines(config: &ConfigMap) -> Vec<&str> {
 
 /// The ConfigMap, once its slurm.conf has this line.
 async fn config(stage: &Stage, line: &str) -> Result<ConfigMap> {
-    child(stage, CONFIG, |config| lines(config).contains(&line)).await
+    stage.child(CONFIG, |config| lines(config).contains(&line)).await
 }
 
-/// Waits until it is not ready for that reason, and gives the sentence that tells why.
 async fn degraded(stage: &Stage, reason: &str) -> Result<String> {
-    let degraded = condition(&stage.ready::<Controller>(NAME, reason).await?, DEGRADED)?;
-    assert_eq!((degraded.status.as_str(), degraded.reason.as_str()), ("True", reason));
-    Ok(degraded.message)
+    stage.degraded::<Controller>(NAME, reason).await
 }
 
 /// What must not change by a mistake of somebody else.
@@ -134,8 +125,7 @@ async fn children_are_made_owned_and_kept_without_further_requests() -> Result<(
     stage.event(NAME, "CreateSucceeded").await?;
 
     stage.pod_becomes_ready(POD).await?;
-    child::<Pod>(&stage, POD, |pod| pod.labels().get(CONTROLLER_ACTIVE).is_some_and(|is| is == "true"))
-        .await?;
+    stage.child::<Pod>(POD, |pod| pod.labels().get(CONTROLLER_ACTIVE).is_some_and(|is| is == "true")).await?;
     let ready = stage.ready::<Controller>(NAME, "AsExpected").await?;
     let configured = condition(&ready, CONFIGURED)?;
     assert_eq!((configured.status.as_str(), configured.reason.as_str()), ("True", "Applied"));
@@ -163,20 +153,20 @@ async fn what_was_changed_or_deleted_is_put_right() -> Result<()> {
     stage.api::<ConfigMap>().patch(CONFIG, &PatchParams::default(), &patch).await?;
     let mended = config(&stage, "SlurmUser=slurm").await?;
     stage.api::<ConfigMap>().delete(CONFIG, &DeleteParams::default()).await?;
-    child::<ConfigMap>(&stage, CONFIG, |config| config.uid() != mended.uid()).await?;
+    stage.child::<ConfigMap>(CONFIG, |config| config.uid() != mended.uid()).await?;
 
     stage.edit::<Service>(CHILD, json!({ "selector": { CONTROLLER_ACTIVE: "false" } })).await?;
     let selector = |service: &Service| service.spec.as_ref().unwrap().selector.clone().unwrap();
-    child::<Service>(&stage, CHILD, |service| selector(service)[CONTROLLER_ACTIVE] == "true").await?;
+    stage.child::<Service>(CHILD, |service| selector(service)[CONTROLLER_ACTIVE] == "true").await?;
     let headless = stage.api::<Service>().get(INTERNAL).await?;
     stage.api::<Service>().delete(INTERNAL, &DeleteParams::default()).await?;
-    child::<Service>(&stage, INTERNAL, |service| service.uid() != headless.uid()).await?;
+    stage.child::<Service>(INTERNAL, |service| service.uid() != headless.uid()).await?;
 
     let is_marked = |pod: &Pod| pod.labels().contains_key(CONTROLLER_ACTIVE);
-    child(&stage, POD, is_marked).await?;
+    stage.child(POD, is_marked).await?;
     let unmarked = Patch::Merge(json!({ "metadata": { "labels": { CONTROLLER_ACTIVE: null } } }));
     stage.api::<Pod>().patch(POD, &PatchParams::default(), &unmarked).await?;
-    child(&stage, POD, is_marked).await?;
+    stage.child(POD, is_marked).await?;
     stage.end().await
 }
 
@@ -273,7 +263,7 @@ async fn names_that_children_cannot_have_are_told_and_nothing_is_made() -> Resul
     let longest = "c".repeat(41);
     put_controller(&stage, &longest, json!({})).await?;
     stage.ready::<Controller>(&longest, "RollingOut").await?;
-    child::<Pod>(&stage, &format!("{longest}-controller-0"), |_| true).await?;
+    stage.child::<Pod>(&format!("{longest}-controller-0"), |_| true).await?;
     stage.end().await
 }
 
@@ -398,7 +388,7 @@ async fn node_sets_are_configured_at_once_while_nothing_runs() -> Result<()> {
 
     stage.api::<NodeSet>().delete("gpu", &DeleteParams::default()).await?;
     let has_gpu = |config: &ConfigMap| lines(config).iter().any(|line| line.contains("gpu"));
-    child::<ConfigMap>(&stage, CONFIG, |config| !has_gpu(config)).await?;
+    stage.child::<ConfigMap>(CONFIG, |config| !has_gpu(config)).await?;
     stage.ready::<Controller>(NAME, "RollingOut").await?;
     assert!(stage.api::<Pod>().get_opt("slurm-config-check").await?.is_none());
     assert_eq!(stage.requests_when_idle().await?, [""; 0]);
@@ -499,7 +489,7 @@ async fn a_stateful_set_of_an_older_form_is_made_anew_around_its_pod() -> Result
     let stage = set("takeover").await?;
     put_all(&stage).await?;
     let ours = stateful_set(&stage, |_| true).await?;
-    let pod: Pod = child(&stage, POD, |_| true).await?;
+    let pod: Pod = stage.child(POD, |_| true).await?;
 
     // Nothing is made while a key is missing: time to put an old StatefulSet in the place of ours.
     stage.api::<Secret>().delete("auth", &DeleteParams::default()).await?;
@@ -516,12 +506,12 @@ async fn a_stateful_set_of_an_older_form_is_made_anew_around_its_pod() -> Result
     spec.pod_management_policy = Some("Parallel".to_owned());
     let old = sets.create(&PostParams::default(), &old).await?;
     let owner = |pod: &Pod| pod.owner_references().first().map(|owner| owner.uid.clone());
-    child::<Pod>(&stage, POD, |pod| owner(pod) == old.uid()).await?;
+    stage.child::<Pod>(POD, |pod| owner(pod) == old.uid()).await?;
 
     put_keys(&stage).await?;
     let new = stateful_set(&stage, |set| set.uid() != old.uid()).await?;
     assert_eq!(new.spec.as_ref().unwrap().service_name.as_deref(), Some(INTERNAL));
-    let adopted = child::<Pod>(&stage, POD, |pod| owner(pod) == new.uid()).await?;
+    let adopted = stage.child::<Pod>(POD, |pod| owner(pod) == new.uid()).await?;
     assert_eq!(adopted.uid(), pod.uid(), "the pod was restarted");
     stage.ready::<Controller>(NAME, "RollingOut").await?;
     assert_eq!(stage.requests_when_idle().await?, [""; 0]);
@@ -570,7 +560,7 @@ async fn metrics_are_read_where_there_is_somebody_to_read_them() -> Result<()> {
     let is_monitored = |controller: &Controller| {
         condition(controller, MONITORED).is_ok_and(|monitored| monitored.status == "True")
     };
-    child(&stage, NAME, is_monitored).await?;
+    stage.child(NAME, is_monitored).await?;
 
     monitors.delete(CHILD, &DeleteParams::default()).await?;
     eventually("it comes back", SOON, look, |monitor| monitor.uid() != made.uid()).await?;
@@ -579,7 +569,7 @@ async fn metrics_are_read_where_there_is_somebody_to_read_them() -> Result<()> {
     stage.edit::<Controller>(NAME, metrics(false)).await?;
     let gone = async || Ok(monitors.get_opt(CHILD).await?);
     eventually("it goes", SOON, gone, Option::is_none).await?;
-    let controller = child(&stage, NAME, |controller: &Controller| condition(controller, MONITORED).is_err());
+    let controller = stage.child(NAME, |controller: &Controller| condition(controller, MONITORED).is_err());
     assert_eq!(condition(&controller.await?, READY)?.reason, "RollingOut");
     stage.end().await
 }

@@ -2,11 +2,13 @@
 
 mod probes;
 mod sidecars;
+mod users;
 mod volumes;
 
 pub use probes::{exec_probe, http_probe, patient, tcp_probe};
 pub(crate) use sidecars::{SCRIPT_CONTAINERS, SCRIPT_MARK};
 pub use sidecars::{initconf, logfile, reconfigure};
+pub use users::{container_user, pod_user};
 pub use volumes::{
     AUTH_SOCKET, LOG_FILES, SLURM_CONFIG, SLURM_ETC, config_map_items, config_map_source, empty_dir,
     file_mount, item, memory_dir, mount, projected, read_only, secret_items,

@@ -2,15 +2,14 @@
 
 use super::config::Files;
 use k8s_openapi::api::apps::v1::StatefulSet;
-use k8s_openapi::api::core::v1::{
-    Container, ContainerPort, PodAffinityTerm, PodSecurityContext, PodSpec, SecurityContext, VolumeProjection,
-};
+use k8s_openapi::api::core::v1::{Container, ContainerPort, PodAffinityTerm, PodSpec, VolumeProjection};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use kube::ResourceExt;
 use operator_runtime::Exact;
 use pod_builder::parts::{
-    AUTH_SOCKET, LOG_FILES, SLURM_ETC, config_map_items, config_map_source, empty_dir, http_probe, item,
-    logfile, memory_dir, mount, patient, projected, read_only, reconfigure, secret_items,
+    AUTH_SOCKET, LOG_FILES, SLURM_ETC, config_map_items, config_map_source, container_user, empty_dir,
+    http_probe, item, logfile, memory_dir, mount, patient, pod_user, projected, read_only, reconfigure,
+    secret_items,
 };
 use pod_builder::{
     BuildError, Containers, REQUIRED_ANTI_AFFINITY, Template, build_container, child_metadata, hash_values,
@@ -106,13 +105,7 @@ fn build_pod(
     let spec = &controller.spec;
     let base = PodSpec {
         automount_service_account_token: Some(false),
-        security_context: Some(PodSecurityContext {
-            run_as_non_root: Some(true),
-            run_as_user: Some(SLURM_ID),
-            run_as_group: Some(SLURM_ID),
-            fs_group: Some(SLURM_ID),
-            ..PodSecurityContext::default()
-        }),
+        security_context: Some(pod_user(SLURM_ID)),
         volumes: Some(vec![
             projected(SLURM_ETC, ETC_MODE, etc_sources(controller)),
             memory_dir(LOG_FILES),
@@ -193,12 +186,7 @@ fn build_slurmctld(controller: &Controller) -> Result<Value, BuildError> {
         startup_probe: Some(patient(http_probe("/livez", Controller::NAME))),
         liveness_probe: Some(patient(http_probe("/livez", Controller::NAME))),
         readiness_probe: Some(http_probe(ready, Controller::NAME)),
-        security_context: Some(SecurityContext {
-            run_as_non_root: Some(true),
-            run_as_user: Some(SLURM_ID),
-            run_as_group: Some(SLURM_ID),
-            ..SecurityContext::default()
-        }),
+        security_context: Some(container_user(SLURM_ID)),
         volume_mounts: Some(vec![
             read_only(mount(SLURM_ETC, "/etc/slurm")),
             mount(RUN, "/run"),
