@@ -13,6 +13,7 @@ use kube::ResourceExt;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use slinky_api::conditions::{DEGRADED, READY};
+use slinky_api::labels::annotations::CONTENT_HASH;
 use slinky_api::v1beta1::{Controller, LoginSet};
 use std::time::Duration;
 
@@ -349,6 +350,27 @@ async fn what_cannot_be_is_named_and_stops_nothing_that_runs() -> Result<()> {
     put_loginset(&stage, json!({ "replicas": 2 })).await?;
     deployment(&stage, |now| replicas(now) == Some(2)).await?;
     stage.ready::<LoginSet>(NAME, "RollingOut").await?;
+    stage.end().await
+}
+
+#[tokio::test]
+async fn a_key_that_is_taken_away_is_gone_from_the_pods() -> Result<()> {
+    let stage = set("rootkeys").await?;
+    furnish(&stage).await?;
+    put_loginset(&stage, json!({ "rootSshAuthorizedKeys": "ssh-ed25519 AAAA first" })).await?;
+    let made = deployment(&stage, |_| true).await?;
+    let generation = |deployment: &Deployment| deployment.metadata.generation.unwrap();
+    let hash = |deployment: &Deployment| {
+        let metadata = deployment.spec.clone().unwrap().template.metadata.unwrap();
+        metadata.annotations.unwrap().get(CONTENT_HASH).cloned()
+    };
+    assert_eq!(hash(&made), None, "pods that are new read what there is");
+    stage.edit::<LoginSet>(NAME, json!({ "rootSshAuthorizedKeys": "" })).await?;
+    let changed = deployment(&stage, |deployment| hash(deployment).is_some()).await?;
+    assert_eq!(generation(&changed), generation(&made) + 1);
+    let requests = stage.requests_when_idle().await?;
+    assert!(requests.is_empty(), "{requests:#?}");
+    assert_eq!(generation(&deployment(&stage, |_| true).await?), generation(&changed));
     stage.end().await
 }
 

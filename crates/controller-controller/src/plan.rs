@@ -268,7 +268,12 @@ fn build_daemons(
     if let Err(error) = &observed.jwks {
         return Err(Obstacle::Reference(error.clone()));
     }
-    let hashes = Hashes { slurm_key: key_hash(&observed.slurm_key)?, jwt_key: key_hash(&observed.jwt_key)? };
+    let brought = observed.etc(controller, &Files::new());
+    let hashes = Hashes {
+        slurm_key: key_hash(&observed.slurm_key)?,
+        jwt_key: key_hash(&observed.jwt_key)?,
+        files: (!brought.is_empty()).then(|| hash_files(&brought)),
+    };
     Ok(build_stateful_set(controller, files, hashes, observed.stateful_set.as_deref())?)
 }
 

@@ -1,6 +1,6 @@
 //! Puts a plan into effect.
 
-use crate::build::{Hashes, SSHD_CONFIG, build_deployment, build_host_keys, hash_host_keys};
+use crate::build::{AUTHORIZED_KEYS, Hashes, SSHD_CONFIG, build_deployment, build_host_keys, hash_host_keys};
 use crate::controller::Context;
 use crate::host_keys::generate;
 use crate::observe::Children;
@@ -32,8 +32,14 @@ pub async fn execute(
     let surroundings = pass.keep("Deployment", plan.surroundings);
     let deployment = match (surroundings, host_keys, config) {
         (Some(surroundings), Some(host_keys), Some(config)) => {
-            let sshd_conf = hash_sshd_config(&config);
-            let hashes = Hashes { host_keys, sshd_conf, sssd_conf: surroundings.sssd_conf };
+            let sshd_conf = hash_file(&config, SSHD_CONFIG);
+            let keys = hash_file(&config, AUTHORIZED_KEYS) + &surroundings.slurm_key;
+            let hashes = Hashes {
+                host_keys,
+                sshd_conf,
+                sssd_conf: surroundings.sssd_conf,
+                content: hash_bytes(keys.as_bytes()),
+            };
             let live = children.deployment.as_deref();
             let (controller, domain) = (&surroundings.controller, &context.cluster_domain);
             let desired = build_deployment(loginset, controller, hashes, domain, live);
@@ -83,8 +89,8 @@ fn notice_of_old_keys() -> Notice {
     }
 }
 
-/// The hash of what sshd will find.
-fn hash_sshd_config(config: &ConfigMap) -> String {
-    let text = config.data.as_ref().and_then(|data| data.get(SSHD_CONFIG));
+/// The hash of a file that sshd will find.
+fn hash_file(config: &ConfigMap, name: &str) -> String {
+    let text = config.data.as_ref().and_then(|data| data.get(name));
     hash_bytes(text.map(String::as_bytes).unwrap_or_default())
 }

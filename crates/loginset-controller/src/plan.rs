@@ -41,6 +41,8 @@ pub struct Surroundings {
     pub controller: Arc<Controller>,
     /// Hash of sssd.conf.
     pub sssd_conf: String,
+    /// Hash of the key of its daemons.
+    pub slurm_key: String,
 }
 
 /// Why a child is not made. What runs goes on as it is.
@@ -86,8 +88,9 @@ pub fn plan(loginset: &LoginSet, references: References) -> Plan {
     let no_controller = || Missing::Controller(loginset.spec.controller_ref.name.clone());
     let surroundings = cluster.ok_or_else(no_controller).map_err(ReferenceError::from).and_then(|cluster| {
         // Without it the pods could not start.
-        cluster.slurm_key?;
-        Ok(Surroundings { controller: cluster.controller, sssd_conf: hash_bytes(&sssd_conf?.value.0) })
+        let slurm_key = cluster.slurm_key?.value.0;
+        let sssd_conf = hash_bytes(&sssd_conf?.value.0);
+        Ok(Surroundings { controller: cluster.controller, sssd_conf, slurm_key: hash_bytes(&slurm_key) })
     });
     Plan {
         host_keys: host_keys.map_err(Obstacle::from).and_then(|found| judge(loginset, found)),

@@ -14,6 +14,7 @@
 
 mod compare;
 mod container;
+mod content;
 mod error;
 mod hash;
 mod merge;
@@ -30,6 +31,7 @@ mod typed;
 
 pub use compare::{LastWriter, same_template};
 pub use container::{append_args, build_container};
+pub use content::roll_on_change;
 pub use error::BuildError;
 pub use hash::{hash_bytes, hash_files, hash_values};
 pub use metadata::{child_metadata, layered, layered_annotations, pod_metadata};

@@ -65,6 +65,8 @@ pub mod annotations {
     pub const SLURM_CONFIG_HASH: &str = "slinky.slurm.net/slurm-config-hash";
     /// On slurmctld pods: the configuration that their kubelet was told to mount. On a check: the one it is about.
     pub const CONFIG: &str = "controller.slinky.slurm.net/config";
+    /// On workloads and their pods: hash of what pods read at start and the other hashes do not cover.
+    pub const CONTENT_HASH: &str = "slinky.slurm.net/content-hash";
     /// On pods: hash of slurmdbd.conf.
     pub const SLURMDBD_CONF_HASH: &str = "slinky.slurm.net/slurmdbd-conf-hash";
     /// On pods: hash of `sshd_config`.

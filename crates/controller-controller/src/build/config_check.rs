@@ -138,7 +138,7 @@ mod tests {
 
     fn check(change: &Value) -> Value {
         let controller = controller(change);
-        let hashes = Hashes { slurm_key: "1".to_owned(), jwt_key: "2".to_owned() };
+        let hashes = Hashes { slurm_key: "1".to_owned(), jwt_key: "2".to_owned(), files: None };
         let set = build_stateful_set(&controller, &Files::new(), hashes, None).unwrap();
         build_check(&controller, &set.as_json()["spec"]["template"], "id").unwrap().as_json().clone()
     }

@@ -13,7 +13,7 @@ use pod_builder::parts::{
 };
 use pod_builder::{
     BuildError, Containers, REQUIRED_ANTI_AFFINITY, Template, build_container, child_metadata, hash_values,
-    keep_running_template, layered, layered_annotations, pod_metadata,
+    keep_running_template, layered, layered_annotations, pod_metadata, roll_on_change,
 };
 use serde_json::{Value, json};
 use slinky_api::labels::{App, annotations, common_labels, selector_labels};
@@ -32,6 +32,8 @@ pub struct Hashes {
     pub slurm_key: String,
     /// Of the Secret with the signing key.
     pub jwt_key: String,
+    /// Of the files that the user brought, if there are any.
+    pub files: Option<String>,
 }
 
 /// The StatefulSet `<name>-controller`, with the configuration that is about to be in force. Pods of `live` that mean the
@@ -49,6 +51,7 @@ pub fn build_stateful_set(
         layered([Some(controller.labels()), user.labels.as_ref(), Some(&common_labels(controller))]),
         layered_annotations([Some(controller.annotations()), user.annotations.as_ref()]),
     );
+    let brought = hashes.files.clone();
     let pods = pod_metadata::<Controller>(&metadata, content(controller, files, hashes));
     let claims = claim_templates(controller, live);
     // A volume of a claim template is in no pod template.
@@ -68,12 +71,17 @@ pub fn build_stateful_set(
     if let Some(claims) = claims {
         set["spec"]["volumeClaimTemplates"] = claims;
     }
-    Ok(Exact::new(keep_running_template(set, live.map(Exact::as_json), crate::NAME))?)
+    let live = live.map(Exact::as_json);
+    // With reconfiguration in place they are read without a restart.
+    if let Some(hash) = brought.filter(|_| !controller.spec.inplace_reconfigure) {
+        set = roll_on_change(set, live, &hash);
+    }
+    Ok(Exact::new(keep_running_template(set, live, crate::NAME))?)
 }
 
 /// What makes pods new when it changes. With reconfiguration in place the configuration does not.
 fn content(controller: &Controller, files: &Files, hashes: Hashes) -> Vec<(&'static str, String)> {
-    let Hashes { slurm_key, jwt_key } = hashes;
+    let Hashes { slurm_key, jwt_key, .. } = hashes;
     let mut content = vec![(annotations::SLURM_KEY_HASH, slurm_key), (annotations::JWT_KEY_HASH, jwt_key)];
     if !controller.spec.inplace_reconfigure {
         content.push((annotations::SLURM_CONFIG_HASH, hash_values(files)));
@@ -206,7 +214,7 @@ mod tests {
     use rstest::rstest;
 
     fn hashes() -> Hashes {
-        Hashes { slurm_key: "1".to_owned(), jwt_key: "2".to_owned() }
+        Hashes { slurm_key: "1".to_owned(), jwt_key: "2".to_owned(), files: None }
     }
 
     fn build_over(change: &Value, live: Option<&Exact<StatefulSet>>) -> Value {

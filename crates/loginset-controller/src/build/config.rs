@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 /// The file with what sshd does.
 pub const SSHD_CONFIG: &str = "sshd_config";
 /// The file with the keys by which root may log in.
-pub(super) const AUTHORIZED_KEYS: &str = "authorized_keys";
+pub const AUTHORIZED_KEYS: &str = "authorized_keys";
 
 /// The ConfigMap `<name>-ssh-config`.
 pub fn build_config(loginset: &LoginSet) -> ConfigMap {

@@ -13,7 +13,7 @@ use pod_builder::parts::{
 };
 use pod_builder::{
     BuildError, Containers, DNS_SEARCHES, Template, build_container, child_metadata, keep_running_template,
-    layered, layered_annotations, pod_metadata,
+    layered, layered_annotations, pod_metadata, roll_on_change,
 };
 use serde_json::{Value, json};
 use slinky_api::labels::{App, annotations, common_labels, selector_labels};
@@ -40,6 +40,8 @@ pub struct Hashes {
     pub sshd_conf: String,
     /// Of sssd.conf.
     pub sssd_conf: String,
+    /// Of what else they read: the keys of those who may log in as root, and that of the Slurm cluster.
+    pub content: String,
 }
 
 /// The Deployment of the LoginSet's own name, for the cluster of `controller`. Pods of `live` that mean the same keep
@@ -59,6 +61,7 @@ pub fn build_deployment(
         layered([Some(loginset.labels()), user.labels.as_ref(), Some(&common_labels(loginset))]),
         layered_annotations([Some(loginset.annotations()), user.annotations.as_ref()]),
     );
+    let content = hashes.content.clone();
     let template = build_pod(loginset, controller, hashes, cluster_domain, &metadata)?;
     let deployment = json!({
         "apiVersion": "apps/v1",
@@ -72,7 +75,9 @@ pub fn build_deployment(
             "template": template.to_value(),
         },
     });
-    Ok(Exact::new(keep_running_template(deployment, live.map(Exact::as_json), crate::NAME))?)
+    let live = live.map(Exact::as_json);
+    let deployment = roll_on_change(deployment, live, &content);
+    Ok(Exact::new(keep_running_template(deployment, live, crate::NAME))?)
 }
 
 /// How pods are replaced. A rolling update has all of its numbers: those that Kubernetes fills in belong to nobody, and
@@ -205,8 +210,12 @@ mod tests {
     use rstest::rstest;
 
     fn build(change: &Value) -> Result<Value, BuildError> {
-        let hashes =
-            Hashes { host_keys: "h1".to_owned(), sshd_conf: "h2".to_owned(), sssd_conf: "h3".to_owned() };
+        let hashes = Hashes {
+            host_keys: "h1".to_owned(),
+            sshd_conf: "h2".to_owned(),
+            sssd_conf: "h3".to_owned(),
+            content: "h4".to_owned(),
+        };
         let deployment = build_deployment(&loginset(change), &controller(), hashes, "cluster.test", None)?;
         Ok(deployment.as_json().clone())
     }
