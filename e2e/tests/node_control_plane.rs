@@ -188,8 +188,20 @@ async fn uid(lab: &Lab, pod: &str) -> Result<String> {
     lab.pods().get(pod).await?.uid().context("a pod without uid")
 }
 
-/// The Controller alone, with other fields in its spec.
+/// The Controller alone, with other fields in its spec, once it is ready.
 async fn controller_alone(lab: &Lab, spec: Value) -> Result<Controller> {
+    put_controller_alone(lab, spec).await?;
+    lab.ready("slurm").await
+}
+
+/// Why slurmctld's container does not run.
+async fn waiting(lab: &Lab) -> Result<Option<String>> {
+    let pod = lab.pods().get("slurm-controller-0").await?;
+    let statuses = pod.status.and_then(|status| status.container_statuses).unwrap_or_default();
+    Ok(statuses.into_iter().find_map(|status| status.state?.waiting?.reason))
+}
+
+async fn put_controller_alone(lab: &Lab, spec: Value) -> Result<()> {
     let documents: Vec<&str> = CLUSTER.split("---\n").collect();
     let is_needed = |document: &&&str| {
         KINDS_OF_A_CONTROLLER.iter().any(|kind| document.contains(&format!("kind: {kind}\n")))
@@ -198,7 +210,7 @@ async fn controller_alone(lab: &Lab, spec: Value) -> Result<Controller> {
     lab.apply(&needed.join("---\n"))?;
     lab.stage.edit::<Controller>("slurm", json!({ "accountingRef": null })).await?;
     lab.stage.edit::<Controller>("slurm", spec).await?;
-    lab.ready("slurm").await
+    Ok(())
 }
 
 /// Sets the text that is appended to slurm.conf, keeping what this machine needs.
@@ -296,7 +308,20 @@ async fn edit_of_a_referenced_file_is_read(lab: &Lab) -> Result<()> {
 #[tokio::test]
 async fn without_reconfiguration_in_place_a_change_is_one_restart() -> Result<()> {
     let lab = Lab::open("restart", &[]).await?;
-    controller_alone(&lab, json!({ "inplaceReconfigure": false })).await?;
+    let image =
+        |tag: &str| json!({ "slurmctld": { "image": format!("slurm-operator.test/slurmctld:{tag}") } });
+    let mistaken =
+        json!({ "inplaceReconfigure": false, "slurmctld": { "image": "slurm-operator.test/none:0" } });
+    put_controller_alone(&lab, mistaken).await?;
+    eventually(
+        "a pod that does not start",
+        STARTED,
+        async || waiting(&lab).await,
+        |reason| reason.as_deref().is_some_and(|reason| reason.contains("Image")),
+    )
+    .await?;
+    lab.stage.edit::<Controller>("slurm", image("26.05")).await?;
+    lab.ready::<Controller>("slurm").await.context("after the image was mended")?;
     let (before, pod) = (generation(&lab).await?, identity(&lab).await?);
     configure(&lab, "MinJobAge=444\nNoSuchOption=1\n").await?;
     configured(&lab, "Refused", "NoSuchOption").await?;

@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use slinky_api::labels::{CONTROLLER_ACTIVE, TRUE, annotations};
 use slinky_api::names::controller::workload;
 use slinky_api::v1beta1::Controller;
+use std::sync::Arc;
 use tracing::info;
 
 /// What became of a plan.
@@ -89,7 +90,7 @@ pub async fn execute(
             run.remove_daemons().await;
             (run.apply_config(plan.config).await, None, None)
         }
-        Some(Daemons { service, internal_service, stateful_set, marks, announcements, ignored }) => {
+        Some(Daemons { service, internal_service, stateful_set, marks, announcements, stuck, ignored }) => {
             let live = observed.internal_service.as_deref();
             run.pass.apply("Internal Service", internal_service, live).await;
             run.pass.apply("Service", service, observed.service.as_deref()).await;
@@ -97,6 +98,7 @@ pub async fn execute(
             run.mark(&marks).await;
             let stateful_set = run.apply_stateful_set(stateful_set).await;
             run.announce(&announcements).await;
+            run.clear(&stuck).await;
             (config, stateful_set, ignored)
         }
     };
@@ -231,6 +233,25 @@ impl Run<'_> {
         for (pod, config) in announcements {
             let annotations = json!({ "annotations": { annotations::CONFIG: config } });
             self.patch_pod("Reconfigure", pod, &annotations).await;
+        }
+    }
+
+    /// Deletes pods that never started, so that their successors can.
+    async fn clear(&mut self, stuck: &[Arc<Pod>]) {
+        for pod in stuck {
+            let name = pod.name_any();
+            info!(pod = name, "Replacing a pod that does not start");
+            let preconditions = Preconditions { uid: pod.uid(), resource_version: pod.resource_version() };
+            let parameters = DeleteParams::default().preconditions(preconditions);
+            match self.api::<Pod>().delete(&name, &parameters).await {
+                Ok(_) => {}
+                // It changed, or went by itself: its next event tells.
+                Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => {}
+                Err(error) => {
+                    let undone = Undone(format!("the deletion of pod {name}, which does not start,"), error);
+                    self.pass.keep::<(), _>("StatefulSet", Err(undone));
+                }
+            }
         }
     }
 

@@ -25,6 +25,9 @@ use std::time::Duration;
 /// When kubelets that do not seem to have mounted a configuration are told again.
 const REMINDER: SignedDuration = SignedDuration::from_secs(15);
 
+/// The label by which a StatefulSet tells which revision a pod is of.
+const POD_REVISION: &str = "controller-revision-hash";
+
 /// What should be.
 pub struct Plan {
     /// The daemons and how they are reached; `None` if they run elsewhere, and what there is goes.
@@ -49,6 +52,8 @@ pub struct Daemons {
     pub marks: Vec<(String, bool)>,
     /// Pods whose kubelets are to be told of the configuration, and what they are told.
     pub announcements: Vec<(String, String)>,
+    /// Pods that do not start and stand in the way of those that would.
+    pub stuck: Vec<Arc<Pod>>,
     /// What the user asked for and cannot have.
     pub ignored: Option<&'static str>,
 }
@@ -212,6 +217,7 @@ pub fn plan(
         },
         marks: marks(controller, observed),
         announcements,
+        stuck: stuck(observed),
         ignored: ignored_persistence(controller, observed),
     };
     Ok(Plan { daemons: Some(daemons), config, service_monitor, pending })
@@ -378,6 +384,24 @@ fn announced(pod: &Pod) -> Option<(&str, Timestamp)> {
 fn is_ready(pod: &Pod) -> bool {
     let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
     conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+/// Pods of an old revision that do not start. Kubernetes waits for them to be ready before it replaces them: a mistake
+/// that keeps slurmctld from starting could not be undone.
+fn stuck(observed: &Observed) -> Vec<Arc<Pod>> {
+    let Some(set) = &observed.stateful_set else { return vec![] };
+    let status = set.status.clone().unwrap_or_default();
+    let wanted = status.update_revision.filter(|_| status.observed_generation >= set.metadata.generation);
+    let Some(wanted) = wanted else { return vec![] };
+    let is_old = |pod: &Pod| pod.labels().get(POD_REVISION).is_some_and(|revision| *revision != wanted);
+    let pods = observed.pods.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none());
+    pods.filter(|pod| is_old(pod) && !is_ready(pod) && is_waiting(pod)).cloned().collect()
+}
+
+/// True if no container of the pod's own runs.
+fn is_waiting(pod: &Pod) -> bool {
+    let statuses = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
+    statuses.into_iter().all(|status| status.state.as_ref().is_none_or(|state| state.running.is_none()))
 }
 
 /// The claim template that slurmctld was made with.
@@ -801,5 +825,35 @@ mod tests {
         };
         assert_eq!(name("a"), name("a"));
         assert_ne!(name("a"), name("b"));
+    }
+
+    #[rstest]
+    #[case::it_does_not_start("a", json!({ "waiting": {} }), true)]
+    #[case::it_is_not_placed("a", json!(null), true)]
+    #[case::it_starts("a", json!({ "running": {} }), false)]
+    #[case::it_is_of_the_wanted_revision("b", json!({ "waiting": {} }), false)]
+    fn a_pod_of_an_old_revision_that_does_not_start_makes_room(
+        #[case] revision: &str,
+        #[case] state: Value,
+        #[case] goes: bool,
+    ) {
+        let mut pod =
+            serde_json::to_value(pod(0, false, &json!({ "labels": { POD_REVISION: revision } })).as_ref())
+                .unwrap();
+        if !state.is_null() {
+            pod["status"]["containerStatuses"] = json!([{ "name": "slurmctld", "image": "", "imageID": "",
+                "ready": false, "restartCount": 0, "state": state }]);
+        }
+        let mut set = stateful_set(&json!({}), false).as_json().clone();
+        set["status"]["updateRevision"] = json!("b");
+        let observed = Observed {
+            stateful_set: Some(Arc::new(Exact::new(set.clone()).unwrap())),
+            pods: vec![Arc::new(serde_json::from_value(pod).unwrap())],
+            ..observed()
+        };
+        assert_eq!(stuck(&observed).len() == 1, goes);
+        set["metadata"]["generation"] = json!(2);
+        let behind = Observed { stateful_set: Some(Arc::new(Exact::new(set).unwrap())), ..observed };
+        assert!(stuck(&behind).is_empty(), "Kubernetes has not seen the latest change");
     }
 }
