@@ -332,6 +332,22 @@ mod tests {
     }
 
     #[test]
+    fn other_files_of_the_user_make_other_pods_unless_they_are_read_in_place() {
+        let build = |in_place: bool, hash: &str, live: Option<&Exact<StatefulSet>>| {
+            let controller = controller(&json!({ "inplaceReconfigure": in_place }));
+            let hashes = Hashes { files: Some(hash.to_owned()), ..hashes() };
+            build_stateful_set(&controller, &Files::new(), hashes, live).unwrap()
+        };
+        for (in_place, is_rolled) in [(false, true), (true, false)] {
+            let before = build(in_place, "1", None);
+            let template =
+                |hash: &str| build(in_place, hash, Some(&before)).as_json()["spec"]["template"].clone();
+            assert_eq!(template("1"), before.as_json()["spec"]["template"]);
+            assert_eq!(template("2") != before.as_json()["spec"]["template"], is_rolled);
+        }
+    }
+
+    #[test]
     fn daemons_that_stand_by_count_as_ready() {
         let ready = |set: &Value| {
             let probe = "/spec/template/spec/containers/0/readinessProbe/httpGet/path";
