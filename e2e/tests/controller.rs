@@ -143,11 +143,10 @@ async fn what_was_changed_or_deleted_is_put_right() -> Result<()> {
     let stage = set("repair").await?;
     put_all(&stage).await?;
     let first = stateful_set(&stage, |_| true).await?;
-    let replicas = |set: &StatefulSet| set.spec.as_ref().unwrap().replicas;
-    stage.edit::<StatefulSet>(CHILD, json!({ "replicas": 7 })).await?;
-    stateful_set(&stage, |set| replicas(set) == Some(1)).await?;
-    stage.api::<StatefulSet>().delete(CHILD, &DeleteParams::default()).await?;
-    stateful_set(&stage, |set| set.uid() != first.uid()).await?;
+    let is_marked = |pod: &Pod| pod.labels().contains_key(CONTROLLER_ACTIVE);
+    stage.child(POD, is_marked).await?;
+    // Once nothing else happens only the change itself can tell.
+    assert_eq!(stage.requests_when_idle().await?, [""; 0]);
 
     let patch = Patch::Merge(json!({ "data": { "slurm.conf": "SlurmUser=root\n" } }));
     stage.api::<ConfigMap>().patch(CONFIG, &PatchParams::default(), &patch).await?;
@@ -162,11 +161,15 @@ async fn what_was_changed_or_deleted_is_put_right() -> Result<()> {
     stage.api::<Service>().delete(INTERNAL, &DeleteParams::default()).await?;
     stage.child::<Service>(INTERNAL, |service| service.uid() != headless.uid()).await?;
 
-    let is_marked = |pod: &Pod| pod.labels().contains_key(CONTROLLER_ACTIVE);
-    stage.child(POD, is_marked).await?;
     let unmarked = Patch::Merge(json!({ "metadata": { "labels": { CONTROLLER_ACTIVE: null } } }));
     stage.api::<Pod>().patch(POD, &PatchParams::default(), &unmarked).await?;
     stage.child(POD, is_marked).await?;
+
+    let replicas = |set: &StatefulSet| set.spec.as_ref().unwrap().replicas;
+    stage.edit::<StatefulSet>(CHILD, json!({ "replicas": 7 })).await?;
+    stateful_set(&stage, |set| replicas(set) == Some(1)).await?;
+    stage.api::<StatefulSet>().delete(CHILD, &DeleteParams::default()).await?;
+    stateful_set(&stage, |set| set.uid() != first.uid()).await?;
     stage.end().await
 }
 
@@ -215,15 +218,17 @@ async fn what_the_configuration_is_made_of_is_waited_for_and_missed() -> Result<
     assert!(stage.api::<ConfigMap>().get_opt(CONFIG).await?.is_none(), "half a configuration");
     assert!(stage.api::<StatefulSet>().get_opt(CHILD).await?.is_none(), "there is nothing to run with");
 
-    let put_files =
-        || stage.put::<ConfigMap>("files", json!({ "data": { "gres.conf": "AutoDetect=off\n" } }));
-    put_files().await?;
+    let put_files = |text: &str| stage.put::<ConfigMap>("files", json!({ "data": { "gres.conf": text } }));
+    put_files("AutoDetect=off\n").await?;
+    let made = stateful_set(&stage, |_| true).await?;
+    put_files("AutoDetect=nvml\n").await?;
+    stateful_set(&stage, |set| set.metadata.generation > made.metadata.generation).await?;
     stage.ready::<Controller>(NAME, "RollingOut").await?;
     let before = as_it_is(&stage).await?;
     stage.api::<ConfigMap>().delete("files", &DeleteParams::default()).await?;
     degraded(&stage, "ConfigMapMissing").await?;
     assert_eq!(as_it_is(&stage).await?, before, "what runs is left alone");
-    put_files().await?;
+    put_files("AutoDetect=nvml\n").await?;
     stage.ready::<Controller>(NAME, "RollingOut").await?;
 
     // What a user refers to too early does not stop the slurmctld that runs.
