@@ -8,7 +8,7 @@ use e2e::eventually;
 use e2e::stage::{SOON, Stage, condition};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetSpec};
-use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolumeClaim, Pod, Secret, Service};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
@@ -25,6 +25,8 @@ const CHILD: &str = "slurm-controller";
 const INTERNAL: &str = "slurm-controller-internal";
 const CONFIG: &str = "slurm-config";
 const POD: &str = "slurm-controller-0";
+/// The pod that checks a configuration, and its files.
+const CHECK: &str = "slurm-config-check";
 /// Parameters of a partition that the schema lets pass and that no line can hold.
 const BROKEN: &str = "State=UP\rSlurmUser=root";
 
@@ -395,8 +397,74 @@ async fn node_sets_are_configured_at_once_while_nothing_runs() -> Result<()> {
     let has_gpu = |config: &ConfigMap| lines(config).iter().any(|line| line.contains("gpu"));
     stage.child::<ConfigMap>(CONFIG, |config| !has_gpu(config)).await?;
     stage.ready::<Controller>(NAME, "RollingOut").await?;
-    assert!(stage.api::<Pod>().get_opt("slurm-config-check").await?.is_none());
+    assert!(stage.api::<Pod>().get_opt(CHECK).await?.is_none());
     assert_eq!(stage.requests_when_idle().await?, [""; 0]);
+    stage.end().await
+}
+
+/// A Controller whose slurmctld runs, and its configuration.
+async fn put_running(stage: &Stage) -> Result<ConfigMap> {
+    put_all(stage).await?;
+    stage.pod_becomes_ready(POD).await?;
+    stage.ready::<Controller>(NAME, "AsExpected").await?;
+    Ok(stage.api().get(CONFIG).await?)
+}
+
+/// Plays a check that ends; gives the uid of its pod.
+async fn check_ends(stage: &Stage, phase: &str, exit_code: i32, message: &str) -> Result<Option<String>> {
+    let is_new =
+        |pod: &Pod| pod.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Pending"));
+    let pod = stage.child(CHECK, is_new).await?;
+    let end = json!({ "terminated": { "exitCode": exit_code, "message": message } });
+    let container = json!({
+        "name": "check", "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": end,
+    });
+    let status = json!({ "phase": phase, "containerStatuses": [container] });
+    let patch = Patch::Merge(json!({ "status": status }));
+    stage.api::<Pod>().patch_status(CHECK, &PatchParams::default(), &patch).await?;
+    Ok(pod.uid())
+}
+
+#[tokio::test]
+async fn a_change_that_slurmctld_refuses_is_kept_out_even_while_it_restarts() -> Result<()> {
+    let mut stage = set("check").await?;
+    let good = put_running(&stage).await?;
+    stage.edit::<Controller>(NAME, json!({ "extraConf": "MinJobAge=98" })).await?;
+    let uid = check_ends(&stage, "Failed", 3, "fatal: not with me").await?;
+    let message = degraded(&stage, "ConfigRefused").await?;
+    assert!(message.ends_with("fatal: not with me"), "{message}");
+    assert!(stage.event(NAME, "Refused").await?.note.unwrap().contains("fatal: not with me"));
+
+    let down = json!({ "status": { "conditions": [{ "type": "Ready", "status": "False" }] } });
+    stage.api::<Pod>().patch_status(POD, &PatchParams::default(), &Patch::Merge(down)).await?;
+    stage.restart()?;
+    assert_eq!(stage.requests_when_idle().await?, [""; 0]);
+    degraded(&stage, "ConfigRefused").await?;
+    let still = stage.api::<ConfigMap>().get(CONFIG).await?;
+    assert_eq!(still.resource_version(), good.resource_version(), "it was written");
+    assert_eq!(stage.api::<Pod>().get(CHECK).await?.uid(), uid, "one change is checked once");
+
+    stage.edit::<Controller>(NAME, json!({ "extraConf": "MinJobAge=99" })).await?;
+    check_ends(&stage, "Succeeded", 0, "").await?;
+    config(&stage, "MinJobAge=99").await?;
+    is_gone::<Pod>(&stage, CHECK).await?;
+    is_gone::<ConfigMap>(&stage, CHECK).await?;
+    stage.end().await
+}
+
+#[tokio::test]
+async fn a_check_that_nobody_permits_does_not_stop_a_change() -> Result<()> {
+    let stage = set("unchecked").await?;
+    put_running(&stage).await?;
+    let restricted =
+        json!({ "metadata": { "labels": { "pod-security.kubernetes.io/enforce": "restricted" } } });
+    let namespaces: Api<Namespace> = Api::all(stage.client().clone());
+    namespaces.patch(stage.namespace(), &PatchParams::default(), &Patch::Merge(restricted)).await?;
+    stage.edit::<Controller>(NAME, json!({ "extraConf": "MinJobAge=99" })).await?;
+    config(&stage, "MinJobAge=99").await?;
+    let note = stage.event(NAME, "ConfigUnchecked").await?.note.unwrap();
+    assert!(note.contains("violates PodSecurity"), "{note}");
+    is_gone::<ConfigMap>(&stage, CHECK).await?;
     stage.end().await
 }
 
