@@ -190,7 +190,7 @@ async fn uid(lab: &Lab, pod: &str) -> Result<String> {
 
 /// The Controller alone, with other fields in its spec, once it is ready.
 async fn controller_alone(lab: &Lab, spec: Value) -> Result<Controller> {
-    put_controller_alone(lab, spec).await?;
+    put_controller_alone(lab, &spec)?;
     lab.ready("slurm").await
 }
 
@@ -201,16 +201,18 @@ async fn waiting(lab: &Lab) -> Result<Option<String>> {
     Ok(statuses.into_iter().find_map(|status| status.state?.waiting?.reason))
 }
 
-async fn put_controller_alone(lab: &Lab, spec: Value) -> Result<()> {
-    let documents: Vec<&str> = CLUSTER.split("---\n").collect();
-    let is_needed = |document: &&&str| {
-        KINDS_OF_A_CONTROLLER.iter().any(|kind| document.contains(&format!("kind: {kind}\n")))
-    };
-    let needed: Vec<&str> = documents.iter().filter(is_needed).copied().collect();
-    lab.apply(&needed.join("---\n"))?;
-    lab.stage.edit::<Controller>("slurm", json!({ "accountingRef": null })).await?;
-    lab.stage.edit::<Controller>("slurm", spec).await?;
-    Ok(())
+/// Applies what a slurmctld alone needs, with other fields in its spec from the start; `null` takes a field away.
+fn put_controller_alone(lab: &Lab, spec: &Value) -> Result<()> {
+    let mut documents: Vec<Value> = serde_saphyr::from_multiple(CLUSTER)?;
+    documents.retain(|document| KINDS_OF_A_CONTROLLER.iter().any(|kind| document["kind"] == *kind));
+    for controller in documents.iter_mut().filter(|document| document["kind"] == "Controller") {
+        let fields = controller["spec"].as_object_mut().context("a Controller without spec")?;
+        fields.remove("accountingRef");
+        fields.extend(spec.as_object().context("a spec")?.clone());
+        fields.retain(|_, value| !value.is_null());
+    }
+    let documents: Vec<String> = documents.iter().map(Value::to_string).collect();
+    lab.apply(&documents.join("\n---\n"))
 }
 
 /// Sets the text that is appended to slurm.conf, keeping what this machine needs.
@@ -312,7 +314,7 @@ async fn without_reconfiguration_in_place_a_change_is_one_restart() -> Result<()
         |tag: &str| json!({ "slurmctld": { "image": format!("slurm-operator.test/slurmctld:{tag}") } });
     let mistaken =
         json!({ "inplaceReconfigure": false, "slurmctld": { "image": "slurm-operator.test/none:0" } });
-    put_controller_alone(&lab, mistaken).await?;
+    put_controller_alone(&lab, &mistaken)?;
     eventually(
         "a pod that does not start",
         STARTED,
@@ -360,7 +362,7 @@ async fn a_standby_takes_over_and_the_queue_survives() -> Result<()> {
     )?;
     let spec = json!({
         "ha": { "enabled": true, "backups": 1 },
-        "persistence": { "enabled": true, "existingClaim": "state", "accessModes": null, "resources": null },
+        "persistence": { "enabled": true, "existingClaim": "state" },
         "extraConf": "ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\nJobAcctGatherType=jobacct_gather/none\n\
                       SlurmctldTimeout=10\nNodeName=ghost State=FUTURE\nPartitionName=all Nodes=ghost Default=YES\n",
     });

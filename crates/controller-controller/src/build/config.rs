@@ -17,6 +17,9 @@ use std::sync::Arc;
 const SLURM_CONF: &str = "slurm.conf";
 const CGROUP_CONF: &str = "cgroup.conf";
 
+/// The partition whose options all others have unless they say otherwise.
+const DEFAULT_PARTITION: &str = "default";
+
 /// Configuration files by name.
 pub type Files = BTreeMap<String, String>;
 
@@ -216,8 +219,8 @@ fn node_sets(sources: &Sources<'_>) -> (BTreeMap<String, slurm_conf::NodeSet>, V
             ));
             continue;
         }
-        let configured = configure(set, &name).or_else(|error| {
-            refused.push(format!("NodeSet {}: {error}", set.name_any()));
+        let configured = configure(set, &name).or_else(|problem| {
+            refused.push(format!("NodeSet {}: {problem}", set.name_any()));
             in_force(&name, sources.in_force).ok_or(())
         });
         if let Ok(configured) = configured {
@@ -227,15 +230,17 @@ fn node_sets(sources: &Sources<'_>) -> (BTreeMap<String, slurm_conf::NodeSet>, V
     (sets, refused)
 }
 
-fn configure(set: &NodeSet, name: &str) -> Result<slurm_conf::NodeSet, ValueError> {
+/// The NodeSet as Slurm should know it, or what is wrong with it.
+fn configure(set: &NodeSet, name: &str) -> Result<slurm_conf::NodeSet, String> {
     let partition = set.spec.enabled_partition();
+    if partition.is_some() && name.eq_ignore_ascii_case(DEFAULT_PARTITION) {
+        return Err(format!("a partition called {name:?} would be none: it sets the defaults of all others"));
+    }
+    let options = partition.map(|partition| partition.config.as_deref().unwrap_or_default());
+    let options = options.map(|options| ConfLine::new("partition.config", options)).transpose();
     Ok(slurm_conf::NodeSet {
-        name: ConfName::new("template.spec.hostname", name)?,
-        partition: partition
-            .map(|partition| {
-                ConfLine::new("partition.config", partition.config.as_deref().unwrap_or_default())
-            })
-            .transpose()?,
+        name: ConfName::new("template.spec.hostname", name).map_err(|error| error.to_string())?,
+        partition: options.map_err(|error| error.to_string())?,
     })
 }
 
@@ -456,6 +461,15 @@ mod tests {
             "NodeSet c: template.spec.hostname must not contain ','",
         ];
         assert_eq!(rendered.refused_node_sets, refused);
+    }
+
+    #[test]
+    fn a_partition_that_would_set_the_defaults_of_others_is_none() {
+        let set = |enabled| node_set("default", 0, &json!({ "partition": { "enabled": enabled } }));
+        let refused = |set| of_node_sets(vec![set], None).refused_node_sets;
+        assert_eq!(refused(set(false)), [""; 0]);
+        let problem = "NodeSet default: a partition called \"default\" would be none: it sets the defaults of all others";
+        assert_eq!(refused(set(true)), [problem]);
     }
 
     #[test]
