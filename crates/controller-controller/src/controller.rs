@@ -19,6 +19,7 @@ use kube::{Resource, ResourceExt};
 use operator_runtime::events::{EventType, Notice};
 use operator_runtime::{
     Class, Classify, Exact, PassError, PerObject, Runtime, Scope, apply, changed_facts, referrers,
+    spec_changes,
 };
 use slinky_api::conditions::ConditionStatus;
 use slinky_api::labels::{APP_INSTANCE, APP_NAME, App};
@@ -120,9 +121,7 @@ async fn run(scope: Scope, delay: Duration) -> anyhow::Result<()> {
     let store = controller.store();
     let (actives, active_changes) = active::watch(&scope, store.clone(), pods.clone())?;
     let (service_monitors, wanted) = watch::channel(false);
-    let accounting_changes = changed_facts(accounting_changes, accountings.clone(), |accounting| {
-        (accounting.metadata.generation, 0)
-    });
+    let accounting_changes = spec_changes(accounting_changes, accountings.clone());
     let node_set_changes =
         changed_facts(node_set_changes, node_sets.clone(), |set| (set.metadata.generation, node_count(set)));
     let controller = controller

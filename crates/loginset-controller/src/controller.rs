@@ -11,7 +11,9 @@ use kube::ResourceExt;
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::Store;
 use kube::runtime::watcher;
-use operator_runtime::{Class, Classify, Exact, Missing, PassError, Runtime, Scope, apply, find, referrers};
+use operator_runtime::{
+    Class, Classify, Exact, Missing, PassError, Runtime, Scope, apply, find, referrers, spec_changes,
+};
 use slinky_api::labels::{APP_NAME, App};
 use slinky_api::names::ssh_host_keys;
 use slinky_api::v1beta1::{Controller, LoginSet};
@@ -71,6 +73,7 @@ pub async fn start(runtime: Runtime) -> anyhow::Result<()> {
         .for_each_scope(|scope| async move {
             let children = || watcher::Config::default().labels(&format!("{APP_NAME}={}", LoginSet::NAME));
             let (controllers, controller_changes) = scope.cache(watcher::Config::default());
+            let controller_changes = spec_changes(controller_changes, controllers.clone());
             let (configs, config_changes) = scope.cache(children());
             let (services, service_changes) = scope.cache(children());
             let (deployments, deployment_changes) = scope.cache(children());

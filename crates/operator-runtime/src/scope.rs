@@ -188,6 +188,14 @@ pub fn changed_facts<K: Watched, F: PartialEq + Send + 'static>(
         .boxed()
 }
 
+/// The changes of a cached kind that change the spec of an object, and its end.
+pub fn spec_changes<K: Watched>(
+    changes: BoxStream<'static, watcher::Result<K>>,
+    cache: Store<K>,
+) -> BoxStream<'static, watcher::Result<K>> {
+    changed_facts(changes, cache, |object| object.meta().generation)
+}
+
 /// An object in a cache, by namespace and name.
 pub fn find<K: Watched>(cache: &Store<K>, namespace: &str, name: &str) -> Option<Arc<K>> {
     cache.get(&ObjectRef::new(name).within(namespace))
@@ -221,10 +229,37 @@ fn without_errors<K: Watched>(event: watcher::Result<watcher::Event<K>>) -> Opti
 
 #[cfg(test)]
 mod tests {
-    use super::without_errors;
+    use super::{spec_changes, without_errors};
     use crate::metrics::{KindLabel, METRICS};
-    use k8s_openapi::api::core::v1::Endpoints;
-    use kube::runtime::watcher;
+    use futures::{FutureExt, StreamExt};
+    use k8s_openapi::api::core::v1::{Endpoints, Secret};
+    use kube::runtime::{reflector, watcher};
+    use serde_json::json;
+
+    fn secret(generation: i64, note: &str) -> Secret {
+        let metadata = json!({ "name": "a", "namespace": "ns", "uid": "u", "generation": generation,
+            "annotations": { "note": note } });
+        serde_json::from_value(json!({ "metadata": metadata })).unwrap()
+    }
+
+    #[tokio::test]
+    async fn only_news_and_the_end_of_an_object_get_through() {
+        let (store, mut writer) = reflector::store::<Secret>();
+        let (sender, changes) = futures::channel::mpsc::unbounded();
+        let mut stream = spec_changes(changes.boxed(), store);
+        let mut passes = |event: watcher::Event<Secret>| {
+            writer.apply_watcher_event(&event);
+            if let watcher::Event::Apply(object) | watcher::Event::Delete(object) = event {
+                sender.unbounded_send(Ok(object)).unwrap();
+            }
+            stream.next().now_or_never().is_some()
+        };
+        assert!(passes(watcher::Event::Apply(secret(1, ""))), "a new object");
+        assert!(!passes(watcher::Event::Apply(secret(1, "other"))), "nothing that matters");
+        assert!(passes(watcher::Event::Apply(secret(2, "other"))), "another spec");
+        assert!(passes(watcher::Event::Delete(secret(2, "other"))), "its end");
+        assert!(passes(watcher::Event::Apply(secret(2, "other"))), "its return");
+    }
 
     #[test]
     fn errors_of_a_watch_are_counted_under_its_own_kind_and_go_no_further() {

@@ -9,9 +9,9 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
 use kube::runtime::controller::Action;
-use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::reflector::Store;
 use kube::runtime::watcher;
-use operator_runtime::{Class, Classify, Exact, PassError, Runtime, Scope, apply};
+use operator_runtime::{Class, Classify, Exact, PassError, Runtime, Scope, apply, referrers, spec_changes};
 use slinky_api::labels::{APP_NAME, App};
 use slinky_api::v1beta1::{Controller, RestApi};
 use std::sync::Arc;
@@ -61,6 +61,7 @@ pub async fn start(runtime: Runtime) -> anyhow::Result<()> {
         .for_each_scope(|scope| async move {
             let children = || watcher::Config::default().labels(&format!("{APP_NAME}={}", RestApi::NAME));
             let (controllers, controller_changes) = scope.cache(watcher::Config::default());
+            let controller_changes = spec_changes(controller_changes, controllers.clone());
             let (services, service_changes) = scope.cache(children());
             let (deployments, deployment_changes) = scope.cache(children());
             let controller = scope.controller::<RestApi>(watcher::Config::default());
@@ -68,26 +69,16 @@ pub async fn start(runtime: Runtime) -> anyhow::Result<()> {
             let controller = controller
                 .owns_stream(service_changes)
                 .owns_stream(deployment_changes)
-                .watches_stream(controller_changes, move |controller| restapis_of(&restapis, &controller));
+                .watches_stream(controller_changes, move |controller| {
+                    referrers(&restapis, &controller, |restapi, name| {
+                        restapi.spec.controller_ref.name == name
+                    })
+                });
             let context = Context { scope: scope.clone(), controllers, services, deployments };
             scope.run_controller(controller, reconcile, Arc::new(context)).await;
             Ok(())
         })
         .await
-}
-
-/// The RestApis of a Slurm cluster.
-fn restapis_of(restapis: &Store<RestApi>, controller: &Controller) -> Vec<ObjectRef<RestApi>> {
-    let refers = |restapi: &RestApi| {
-        restapi.namespace() == controller.namespace()
-            && restapi.spec.controller_ref.name == controller.name_any()
-    };
-    let restapis = restapis.state();
-    restapis
-        .iter()
-        .filter(|restapi| refers(restapi))
-        .map(|restapi| ObjectRef::from_obj(restapi.as_ref()))
-        .collect()
 }
 
 #[instrument(skip_all, fields(namespace = restapi.namespace(), name = restapi.name_any()))]
