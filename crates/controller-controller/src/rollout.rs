@@ -77,6 +77,10 @@ pub fn decide(situation: &Situation<'_>) -> (Step, Option<Pending>) {
         Some(pending) if pending.id == id => pending.clone(),
         Some(pending) => Pending { first: pending.first, ..fresh },
     };
+    if let Some(check) = situation.check.filter(|check| is_about(check, id)) {
+        // It has waited already, perhaps before this process was started.
+        return (judge(check, now), Some(pending));
+    }
     let delay = SignedDuration::try_from(situation.delay).unwrap_or(LONGEST_DELAY);
     let quiet = delay - now.duration_since(pending.last);
     let limit = LONGEST_DELAY - now.duration_since(pending.first);
@@ -84,14 +88,15 @@ pub fn decide(situation: &Situation<'_>) -> (Step, Option<Pending>) {
     if left.is_positive() {
         return (Step::Settle(left.unsigned_abs()), Some(pending));
     }
-    (judge(situation), Some(pending))
+    (Step::Check, Some(pending))
+}
+
+fn is_about(check: &Pod, id: &str) -> bool {
+    check.annotations().get(annotations::CONFIG).is_some_and(|checked| checked == id)
 }
 
 /// What the check says.
-fn judge(situation: &Situation<'_>) -> Step {
-    let is_about_it =
-        |pod: &&Pod| pod.annotations().get(annotations::CONFIG).is_some_and(|id| id == situation.id);
-    let Some(pod) = situation.check.filter(is_about_it) else { return Step::Check };
+fn judge(pod: &Pod, now: Timestamp) -> Step {
     let status = pod.status.clone().unwrap_or_default();
     match status.phase.as_deref() {
         Some("Succeeded") => return Step::Write(None),
@@ -108,8 +113,8 @@ fn judge(situation: &Situation<'_>) -> Step {
         }
         _ => {}
     }
-    let since = pod.creation_timestamp().map_or(situation.now, |time| time.0);
-    let left = LONGEST_CHECK - situation.now.duration_since(since);
+    let since = pod.creation_timestamp().map_or(now, |time| time.0);
+    let left = LONGEST_CHECK - now.duration_since(since);
     if left.is_positive() {
         Step::AwaitCheck(left.unsigned_abs())
     } else {
@@ -220,6 +225,13 @@ mod tests {
     fn slurmctld_has_the_say(#[case] check: Option<Pod>, #[case] now: i64, #[case] step: Step) {
         let waiting = pending("new", 0, 0);
         assert_eq!(decide(&situation(Some(&waiting), check.as_ref(), now)).0, step);
+    }
+
+    #[test]
+    fn a_change_that_was_checked_does_not_wait_again_after_a_restart() {
+        let refused = check("new", &exit(3, "fatal: no"));
+        let (step, _) = decide(&situation(None, Some(&refused), 6));
+        assert_eq!(step, Step::Refuse("fatal: no".to_owned()));
     }
 
     #[rstest]
