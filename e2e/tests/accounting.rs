@@ -425,7 +425,7 @@ const THEIR_HASHES: [(&str, &str); 3] = [
 
 #[tokio::test]
 async fn a_slurmdbd_of_another_operator_goes_on_running() -> Result<()> {
-    let stage = set("inherit").await?;
+    let mut stage = set("inherit").await?;
     put_keys(&stage).await?;
     let accounting = put_accounting(&stage, NAME, json!({})).await?;
     degraded(&stage, "SecretMissing").await?;
@@ -439,6 +439,8 @@ async fn a_slurmdbd_of_another_operator_goes_on_running() -> Result<()> {
     let set = their_stateful_set(&metadata, stage.namespace());
     stage.api::<StatefulSet>().create(&them, &serde_json::from_value(set)?).await?;
 
+    // As where we are started in the place of the other one.
+    stage.restart()?;
     put_password(&stage, PASSWORD).await?;
     stage.ready::<Accounting>(NAME, "RollingOut").await?;
     let ours = |set: &StatefulSet| {

@@ -393,7 +393,7 @@ async fn pods_can_be_replaced_in_another_way_and_back() -> Result<()> {
 
 #[tokio::test]
 async fn pods_of_the_operator_before_us_keep_running() -> Result<()> {
-    let stage = set("inherit").await?;
+    let mut stage = set("inherit").await?;
     furnish(&stage).await?;
     put_loginset(&stage, json!({})).await?;
     let made = deployment(&stage, |_| true).await?;
@@ -409,6 +409,8 @@ async fn pods_of_the_operator_before_us_keep_running() -> Result<()> {
     theirs["spec"]["template"]["spec"]["initContainers"][0]["command"][2] = json!("set -e; cp /mnt/* /etc");
     let manager = PostParams { field_manager: Some("manager".to_owned()), ..PostParams::default() };
     let theirs = deployments.create(&manager, &serde_json::from_value(theirs)?).await?;
+    // As where we are started in the place of the other one.
+    stage.restart()?;
     put_controller(&stage).await?;
     stage.ready::<LoginSet>(NAME, "RollingOut").await?;
     assert_eq!(stage.requests_when_idle().await?, [""; 0]);
