@@ -27,6 +27,13 @@ pub async fn client() -> Result<Client> {
     Client::try_default().await.context("no client from KUBECONFIG")
 }
 
+/// Prints a figure for people, whether the test succeeds or not: what goes to standard output is shown of failures only.
+pub fn report(figure: impl std::fmt::Display) {
+    use std::io::Write;
+    // Nobody may be there to read it.
+    let _ = writeln!(std::io::stderr(), "{figure}");
+}
+
 /// A namespace of one test. Its content goes with it.
 pub struct TestNamespace {
     client: Client,

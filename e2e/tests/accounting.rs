@@ -61,8 +61,7 @@ async fn put_all(stage: &Stage) -> Result<Accounting> {
 
 /// The StatefulSet, once it is there and `holds`.
 async fn stateful_set(stage: &Stage, holds: impl Fn(&StatefulSet) -> bool) -> Result<StatefulSet> {
-    let api = stage.api::<StatefulSet>();
-    eventually("the StatefulSet as wanted", SOON, async || Ok(api.get(CHILD).await?), holds).await
+    stage.child(CHILD, holds).await
 }
 
 /// The file in a Secret.
@@ -73,9 +72,7 @@ fn file(config: &Secret) -> &str {
 
 /// The Secret with the configuration, once it is there and its file has this line.
 async fn config(stage: &Stage, line: &str) -> Result<Secret> {
-    let api = stage.api::<Secret>();
-    let has = |config: &Secret| file(config).lines().any(|it| it == line);
-    eventually(line, SOON, async || Ok(api.get(CHILD).await?), has).await
+    stage.child(CHILD, |config| file(config).lines().any(|it| it == line)).await
 }
 
 fn conf_hash(stateful_set: &StatefulSet) -> String {
@@ -93,9 +90,7 @@ async fn children_as_they_are(stage: &Stage) -> Result<[Option<String>; 3]> {
 
 /// Waits until it is not ready for that reason, and gives the sentence that tells why.
 async fn degraded(stage: &Stage, reason: &str) -> Result<String> {
-    let degraded = condition(&stage.ready::<Accounting>(NAME, reason).await?, DEGRADED)?;
-    assert_eq!((degraded.status.as_str(), degraded.reason.as_str()), ("True", reason));
-    Ok(degraded.message)
+    stage.degraded::<Accounting>(NAME, reason).await
 }
 
 #[tokio::test]
@@ -116,27 +111,14 @@ async fn children_are_made_owned_and_kept_without_further_requests() -> Result<(
     for part in ["mariadb:3306", "kubectl logs", POD] {
         assert!(underway.message.contains(part), "{}", underway.message);
     }
-    pod_becomes_ready(&stage).await?;
+    stage.pod_becomes_ready(POD).await?;
     stage.ready::<Accounting>(NAME, "AsExpected").await?;
     assert_eq!(stage.requests_when_idle().await?, [""; 0], "an idle controller");
 
-    let (requests, before) = (stage.requests()?.len(), children_as_they_are(&stage).await?);
-    stage.restart()?;
-    assert_eq!(stage.requests_when_idle().await?, [""; 0], "an idle controller after its restart");
-    let is_write = |request: &String| !["get ", "list "].iter().any(|verb| request.starts_with(verb));
-    let written: Vec<_> = stage.requests()?.split_off(requests).into_iter().filter(is_write).collect();
-    assert_eq!(written, [""; 0], "a restart");
+    let before = children_as_they_are(&stage).await?;
+    assert_eq!(stage.writes_of_a_restart().await?, [""; 0], "a restart");
     assert_eq!(children_as_they_are(&stage).await?, before);
     stage.end().await
-}
-
-/// Plays the kubelet, which this cluster has none of.
-async fn pod_becomes_ready(stage: &Stage) -> Result<()> {
-    let pods = stage.api::<Pod>();
-    eventually("a pod", SOON, async || Ok(pods.get_opt(POD).await?), Option::is_some).await?;
-    let status = json!({ "phase": "Running", "conditions": [{ "type": "Ready", "status": "True" }] });
-    pods.patch_status(POD, &PatchParams::default(), &Patch::Merge(json!({ "status": status }))).await?;
-    Ok(())
 }
 
 #[tokio::test]
@@ -296,13 +278,8 @@ async fn what_was_changed_or_deleted_is_put_right() -> Result<()> {
 
 /// Children of that name with another controller, which look like ours.
 async fn put_foreign_children(stage: &Stage) -> Result<(Service, Secret, StatefulSet)> {
-    let owner: ConfigMap = stage.put("owner", json!({})).await?;
-    let metadata = json!({
-        "labels": { "app.kubernetes.io/name": "slurmdbd" },
-        "ownerReferences": [{
-            "apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner.uid(), "controller": true,
-        }],
-    });
+    let mut metadata = stage.metadata_of_somebody_else().await?;
+    metadata["labels"] = json!({ "app.kubernetes.io/name": "slurmdbd" });
     let service = json!({ "metadata": metadata, "spec": { "ports": [{ "port": 1 }] } });
     let secret = json!({ "metadata": metadata, "data": { "theirs": ByteString(b"theirs".to_vec()) } });
     let labels = json!({ "app": "theirs" });
@@ -425,7 +402,7 @@ const THEIR_HASHES: [(&str, &str); 3] = [
 
 #[tokio::test]
 async fn a_slurmdbd_of_another_operator_goes_on_running() -> Result<()> {
-    let mut stage = set("inherit").await?;
+    let stage = set("inherit").await?;
     put_keys(&stage).await?;
     let accounting = put_accounting(&stage, NAME, json!({})).await?;
     degraded(&stage, "SecretMissing").await?;
@@ -439,8 +416,6 @@ async fn a_slurmdbd_of_another_operator_goes_on_running() -> Result<()> {
     let set = their_stateful_set(&metadata, stage.namespace());
     stage.api::<StatefulSet>().create(&them, &serde_json::from_value(set)?).await?;
 
-    // As where we are started in the place of the other one.
-    stage.restart()?;
     put_password(&stage, PASSWORD).await?;
     stage.ready::<Accounting>(NAME, "RollingOut").await?;
     let ours = |set: &StatefulSet| {

@@ -25,11 +25,10 @@ mod texts;
 use anyhow::Result;
 use case::{Case, id, kind, name, owner_kinds};
 use compare::compare;
-use e2e::client;
 use e2e::custom::{install_definitions, install_service_monitors};
 use e2e::process::{Process, binary, scratch};
+use e2e::{client, report};
 use serde_json::Value;
-use std::io::Write;
 use test_support::conformance::{self, Deviation};
 
 /// The kinds of resources, each with a controller of its own.
@@ -100,16 +99,14 @@ async fn every_leaf_is_as_expected_or_meant_otherwise() -> Result<()> {
     drop(controllers);
 
     let (mut matched, mut expected, mut differences) = (0, 0, Vec::new());
-    // Past the capture of the test harness: the figures are of interest when all is well, too.
-    let mut table = std::io::stderr();
     for (case, seen) in cases.iter().zip(&seen) {
         let comparison = compare(case, &compared(&case.expected), &compared(seen));
-        writeln!(table, "golden {}: {}/{} leaves", case.name, comparison.matched, comparison.expected)?;
+        report(format_args!("golden {}: {}/{} leaves", case.name, comparison.matched, comparison.expected));
         matched += comparison.matched;
         expected += comparison.expected;
         differences.extend(comparison.differences);
     }
-    writeln!(table, "golden: {matched}/{expected} leaves, {} differences", differences.len())?;
+    report(format_args!("golden: {matched}/{expected} leaves, {} differences", differences.len()));
     conformance::assert_all_meant(&differences, &deviations(&cases));
     cluster::delete(&client, &cases).await
 }

@@ -12,7 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::ResourceExt;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
-use slinky_api::conditions::{DEGRADED, READY};
+use slinky_api::conditions::READY;
 use slinky_api::labels::annotations::CONTENT_HASH;
 use slinky_api::v1beta1::{Controller, LoginSet};
 use std::time::Duration;
@@ -81,13 +81,12 @@ async fn put_loginset(stage: &Stage, change: Value) -> Result<LoginSet> {
 
 /// Waits until the LoginSet is not ready for the given reason, and gives what is wrong with it.
 async fn trouble(stage: &Stage, reason: &str) -> Result<String> {
-    Ok(condition(&stage.ready::<LoginSet>(NAME, reason).await?, DEGRADED)?.message)
+    stage.degraded::<LoginSet>(NAME, reason).await
 }
 
 /// The Deployment, once it is there and `holds`.
 async fn deployment(stage: &Stage, holds: impl Fn(&Deployment) -> bool) -> Result<Deployment> {
-    let api = stage.api::<Deployment>();
-    eventually("the Deployment as wanted", SOON, async || Ok(api.get(NAME).await?), holds).await
+    stage.child(NAME, holds).await
 }
 
 /// The host keys, once there are some and they are not those with `uid`.
@@ -104,14 +103,6 @@ fn hash(deployment: &Deployment, of: &str) -> String {
 
 fn replicas(deployment: &Deployment) -> Option<i32> {
     deployment.spec.as_ref()?.replicas
-}
-
-/// Metadata of an object that somebody else controls.
-async fn foreign(stage: &Stage) -> Result<Value> {
-    let owner: ConfigMap = stage.put("owner", json!({})).await?;
-    Ok(json!({ "ownerReferences": [{
-        "apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner.uid(), "controller": true,
-    }] }))
 }
 
 #[tokio::test]
@@ -132,12 +123,7 @@ async fn children_are_made_owned_and_kept_without_further_requests() -> Result<(
     assert!(stage.event(NAME, "CreateSucceeded").await?.note.unwrap().starts_with("Created "));
     assert_eq!(stage.requests_when_idle().await?, [""; 0], "an idle controller");
 
-    let requests = stage.requests()?.len();
-    stage.restart()?;
-    assert_eq!(stage.requests_when_idle().await?, [""; 0], "an idle controller after its restart");
-    let is_write = |request: &String| !["get ", "list "].iter().any(|verb| request.starts_with(verb));
-    let written: Vec<_> = stage.requests()?.split_off(requests).into_iter().filter(is_write).collect();
-    assert_eq!(written, [""; 0], "a restart");
+    assert_eq!(stage.writes_of_a_restart().await?, [""; 0], "a restart");
     stage.end().await
 }
 
@@ -287,7 +273,7 @@ async fn secrets_that_are_missing_are_named_and_awaited() -> Result<()> {
 async fn children_of_somebody_else_are_left_alone() -> Result<()> {
     let stage = set("foreign").await?;
     furnish(&stage).await?;
-    let metadata = foreign(&stage).await?;
+    let metadata = stage.metadata_of_somebody_else().await?;
     let keys = put_host_keys(&stage, &FILES, metadata.clone()).await?;
     let config = json!({ "metadata": metadata, "data": { "authorized_keys": "ssh-ed25519 AAAA them" } });
     let config: ConfigMap = stage.put(CONFIG, config).await?;
@@ -393,7 +379,7 @@ async fn pods_can_be_replaced_in_another_way_and_back() -> Result<()> {
 
 #[tokio::test]
 async fn pods_of_the_operator_before_us_keep_running() -> Result<()> {
-    let mut stage = set("inherit").await?;
+    let stage = set("inherit").await?;
     furnish(&stage).await?;
     put_loginset(&stage, json!({})).await?;
     let made = deployment(&stage, |_| true).await?;
@@ -409,8 +395,6 @@ async fn pods_of_the_operator_before_us_keep_running() -> Result<()> {
     theirs["spec"]["template"]["spec"]["initContainers"][0]["command"][2] = json!("set -e; cp /mnt/* /etc");
     let manager = PostParams { field_manager: Some("manager".to_owned()), ..PostParams::default() };
     let theirs = deployments.create(&manager, &serde_json::from_value(theirs)?).await?;
-    // As where we are started in the place of the other one.
-    stage.restart()?;
     put_controller(&stage).await?;
     stage.ready::<LoginSet>(NAME, "RollingOut").await?;
     assert_eq!(stage.requests_when_idle().await?, [""; 0]);

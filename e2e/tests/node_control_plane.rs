@@ -1,10 +1,10 @@
 //! A Slurm control plane made of real daemons, driven by the clients that people use.
 
 use anyhow::{Context, Result, ensure};
-use e2e::eventually;
 use e2e::lab::{Lab, STARTED, printed};
 use e2e::process::scratch;
 use e2e::stage::condition;
+use e2e::{eventually, report};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -38,7 +38,7 @@ async fn a_control_plane_serves_its_clients_rests_and_takes_a_new_key() -> Resul
     lab.apply(CLUSTER)?;
     lab.stage.edit::<LoginSet>("login", json!({ "rootSshAuthorizedKeys": key.public })).await?;
     all_ready(&lab).await?;
-    println!("from nothing to a whole control plane: {:.0} s", begun.elapsed().as_secs_f64());
+    report(format_args!("from nothing to a whole control plane: {:.0} s", begun.elapsed().as_secs_f64()));
 
     let ping = lab.scontrol(&["ping"])?;
     ensure!(ping.contains("slurm-controller-0 is UP"), "{ping}");
@@ -62,7 +62,7 @@ async fn a_control_plane_serves_its_clients_rests_and_takes_a_new_key() -> Resul
         async || ssh(&lab, &key, "sinfo"),
         |seen: &String| seen.starts_with("PARTITION"),
     );
-    println!("$ ssh root@login sinfo\n{}", sinfo.await?);
+    report(format_args!("$ ssh root@login sinfo\n{}", sinfo.await?));
 
     idle(&lab).await?;
     rotate_the_signing_key(&lab, &token).await?;
@@ -90,7 +90,11 @@ async fn idle(lab: &Lab) -> Result<()> {
     let before = lab.requests()?.len();
     sleep(IDLE).await;
     let requests = lab.requests()?.split_off(before);
-    println!("requests of five controllers besides watches in {} s: {}", IDLE.as_secs(), requests.len());
+    report(format_args!(
+        "requests of five controllers besides watches in {} s: {}",
+        IDLE.as_secs(),
+        requests.len()
+    ));
     ensure!(requests.is_empty(), "{requests:#?}");
     Ok(())
 }
@@ -125,7 +129,7 @@ async fn lose_the_database(lab: &Lab) -> Result<()> {
             .is_ok_and(|ready| ready.status == "False" && ready.message.contains("mariadb"))
     };
     let seen = eventually("that the database is down", STARTED, accounting, is_told).await?;
-    println!("database down: {}", condition(&seen, "Ready")?.message);
+    report(format_args!("database down: {}", condition(&seen, "Ready")?.message));
     lab.apply(CLUSTER)?;
     lab.ready::<Accounting>("slurm").await?;
     Ok(())
@@ -255,12 +259,12 @@ async fn a_configuration_changes_in_place_and_a_broken_one_changes_nothing() -> 
     configure(&lab, "MinJobAge=333\n").await?;
     let changed = async || min_job_age(&lab);
     eventually("the new value", DEBOUNCE + RECONFIGURED, changed, |age: &String| age == "333 sec").await?;
-    println!(
+    report(format_args!(
         "a change of extraConf is in force after {:.1} s, the debounce included",
         edited.elapsed().as_secs_f64()
-    );
+    ));
     let message = configured(&lab, "Applied", "").await?;
-    println!("{message}");
+    report(message);
     let count = reconfigurations(&lab)?;
     ensure!(count == 1, "{count} reconfigurations for edits that followed each other");
     ensure!(identity(&lab).await? == before, "slurmctld was restarted");
@@ -270,7 +274,7 @@ async fn a_configuration_changes_in_place_and_a_broken_one_changes_nothing() -> 
         [("NoSuchOption=1", "NoSuchOption"), ("SchedulerType=sched/nonsense", "sched/nonsense")]
     {
         configure(&lab, &format!("MinJobAge=444\n{broken}\n")).await?;
-        println!("{}", configured(&lab, "Refused", culprit).await?);
+        report(format_args!("{}", configured(&lab, "Refused", culprit).await?));
         lab.stage.ready::<Controller>("slurm", "ConfigRefused").await?;
         ensure!(lab.stage.api::<ConfigMap>().get("slurm-config").await?.data == in_force, "it was written");
     }
@@ -395,11 +399,11 @@ async fn a_standby_takes_over_and_the_queue_survives() -> Result<()> {
     let answered = killed.elapsed();
     let ping = lab.exec("slurm-controller-1", "slurmctld", &["scontrol", "ping"])?;
     ensure!(ping.contains("slurm-controller-1 is UP"), "{ping}");
-    println!(
+    report(format_args!(
         "failover with SlurmctldTimeout=10: the Service follows after {:.1} s, the queue is served after {:.1} s\n{ping}",
         followed.as_secs_f64(),
         answered.as_secs_f64()
-    );
+    ));
 
     let back = Instant::now();
     eventually(
@@ -409,7 +413,7 @@ async fn a_standby_takes_over_and_the_queue_survives() -> Result<()> {
         |pod| *pod == ["slurm-controller-0"],
     )
     .await?;
-    println!("failback: the Service follows after {:.1} s", back.elapsed().as_secs_f64());
+    report(format_args!("failback: the Service follows after {:.1} s", back.elapsed().as_secs_f64()));
     let queue = async || lab.scontrol(&["show", "job", &job]);
     eventually("the job is still there", STARTED, queue, |seen: &String| {
         seen.contains(&format!("JobId={job}"))

@@ -6,7 +6,7 @@ use anyhow::Result;
 use e2e::eventually;
 use e2e::stage::{SOON, Stage, condition};
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{ConfigMap, Service};
+use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
@@ -37,8 +37,7 @@ async fn put_restapi(stage: &Stage, name: &str, change: Value) -> Result<RestApi
 
 /// The Deployment, once it is there and `holds`.
 async fn deployment(stage: &Stage, holds: impl Fn(&Deployment) -> bool) -> Result<Deployment> {
-    let api = stage.api::<Deployment>();
-    eventually("the Deployment as wanted", SOON, async || Ok(api.get(CHILD).await?), holds).await
+    stage.child(CHILD, holds).await
 }
 
 fn replicas(deployment: &Deployment) -> Option<i32> {
@@ -73,12 +72,7 @@ async fn children_are_made_owned_and_kept_without_further_requests() -> Result<(
     let before = deployment(&stage, |deployment| replicas(deployment) == Some(0)).await?;
     assert_eq!(stage.requests_when_idle().await?, [""; 0], "an idle controller");
 
-    let requests = stage.requests()?.len();
-    stage.restart()?;
-    assert_eq!(stage.requests_when_idle().await?, [""; 0], "an idle controller after its restart");
-    let is_write = |request: &String| !["get ", "list "].iter().any(|verb| request.starts_with(verb));
-    let written: Vec<_> = stage.requests()?.split_off(requests).into_iter().filter(is_write).collect();
-    assert_eq!(written, [""; 0], "a restart");
+    assert_eq!(stage.writes_of_a_restart().await?, [""; 0], "a restart");
     assert_eq!(deployment(&stage, |_| true).await?.resource_version(), before.resource_version());
     stage.end().await
 }
@@ -138,10 +132,7 @@ async fn without_its_controller_a_restapi_waits_and_freezes() -> Result<()> {
 async fn children_of_somebody_else_are_left_alone() -> Result<()> {
     let stage = set("foreign").await?;
     put_controller(&stage).await?;
-    let owner: ConfigMap = stage.put("owner", json!({})).await?;
-    let metadata = json!({ "ownerReferences": [{
-        "apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner.uid(), "controller": true,
-    }] });
+    let metadata = stage.metadata_of_somebody_else().await?;
     let service = json!({ "metadata": metadata, "spec": { "ports": [{ "port": 1 }] } });
     let service: Service = stage.put(CHILD, service).await?;
     let labels = json!({ "app": "theirs" });

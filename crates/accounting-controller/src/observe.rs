@@ -5,7 +5,7 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
 use kube::{Api, Client, ResourceExt};
 use operator_runtime::references::{ReferenceError, Referenced, follow};
-use operator_runtime::{Exact, find};
+use operator_runtime::{Exact, find, find_or_read};
 use slinky_api::names::accounting::workload;
 use slinky_api::v1beta1::Accounting;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ pub async fn observe_children(accounting: &Accounting, context: &Context) -> Res
     Ok(Children {
         service: find(&context.services, &namespace, &name),
         config: secrets.get_opt(&name).await?,
-        stateful_set: find(&context.stateful_sets, &namespace, &name),
+        stateful_set: find_or_read(&context.stateful_sets, context.scope.client(), &namespace, &name).await?,
     })
 }
 

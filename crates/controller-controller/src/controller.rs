@@ -69,6 +69,9 @@ impl Context {
 /// Why a Controller is not what it should be.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
+    /// What there is could not be read.
+    #[error("the API server did not answer as expected")]
+    Observe(#[from] kube::Error),
     /// Children could not be made.
     #[error("{error}")]
     Pass {
@@ -85,6 +88,7 @@ pub enum Error {
 impl Classify for Error {
     fn class(&self) -> Class {
         match self {
+            Self::Observe(error) => error.class(),
             Self::Pass { error, again } => match (error.class(), *again) {
                 (Class::Waiting(after), Some(again)) => Class::Waiting(after.min(again)),
                 (Class::Invalid, Some(again)) => Class::Waiting(again),
@@ -96,6 +100,7 @@ impl Classify for Error {
 
     fn category(&self) -> &'static str {
         match self {
+            Self::Observe(error) => error.category(),
             Self::Pass { error, .. } => error.category(),
             Self::Status(error) => error.category(),
         }
@@ -208,7 +213,7 @@ async fn reconcile(controller: Arc<Controller>, context: Arc<Context>) -> Result
     }
     #[expect(clippy::disallowed_methods, reason = "the one place where this controller reads the clock")]
     let now = Timestamp::now();
-    let observed = observe(&controller, &context).await;
+    let observed = observe(&controller, &context).await?;
     let plan = plan(&controller, &observed, context.delay, now);
     let waiting = plan.as_ref().ok().and_then(|plan| plan.pending.clone());
     context.pending.with(controller.as_ref(), |pending| *pending = waiting);

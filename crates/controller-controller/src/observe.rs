@@ -11,16 +11,19 @@ use kube::api::LogParams;
 use kube::{Api, Client, ResourceExt};
 use operator_runtime::apply::Object;
 use operator_runtime::references::{ReferenceError, follow};
-use operator_runtime::{Exact, find};
+use operator_runtime::{Exact, find, find_or_read};
 use pod_builder::hash_files;
 use slinky_api::labels::{APP_INSTANCE, APP_NAME, App, CONTROLLER_ACTIVE};
 use slinky_api::names::{self, check_object_name};
 use slinky_api::v1beta1::{Accounting, Controller, NodeSet};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// How many lines of a reconfigure container's log are looked at: it writes one for each change and each failure.
 const LOG_LINES: i64 = 50;
+/// How long a kubelet may take to give it out; one whose node is gone takes for ever.
+const LOG_PATIENCE: Duration = Duration::from_secs(3);
 
 /// What there is.
 pub struct Observed {
@@ -109,7 +112,7 @@ fn has_key_suffix(name: &str) -> bool {
 }
 
 /// Looks around.
-pub async fn observe(controller: &Controller, context: &Context) -> Observed {
+pub async fn observe(controller: &Controller, context: &Context) -> Result<Observed, kube::Error> {
     let namespace = &controller.namespace().unwrap_or_default();
     let name = controller.name_any();
     let (workload, check) = (names::controller::workload(&name), check_name(&name));
@@ -134,8 +137,9 @@ pub async fn observe(controller: &Controller, context: &Context) -> Observed {
         shared_claim: shared_claim_of(controller, client(), namespace).await.map_err(Arc::new),
         service: find(&context.services, namespace, &workload),
         internal_service: find(&context.services, namespace, &names::controller::internal_service(&name)),
-        config: find(&context.config_maps, namespace, &names::controller::config(&name)),
-        stateful_set: find(&context.stateful_sets, namespace, &workload),
+        config: find_or_read(&context.config_maps, client(), namespace, &names::controller::config(&name))
+            .await?,
+        stateful_set: find_or_read(&context.stateful_sets, client(), namespace, &workload).await?,
         pods: pods_of(controller, context),
         active: context.actives.with(controller, |active| *active),
         candidate: find(&context.config_maps, namespace, &check),
@@ -144,7 +148,7 @@ pub async fn observe(controller: &Controller, context: &Context) -> Observed {
         report: None,
     };
     observed.report = report(controller, &observed, client(), namespace).await;
-    observed
+    Ok(observed)
 }
 
 fn node_sets_of(controller: &Controller, context: &Context) -> Vec<Arc<NodeSet>> {
@@ -227,7 +231,8 @@ async fn report(
         ..LogParams::default()
     };
     // Without a log nobody can tell; that is not an error of the configuration.
-    let log = Api::<Pod>::namespaced(client, namespace).logs(&pod, &parameters).await.ok()?;
+    let pods: Api<Pod> = Api::namespaced(client, namespace);
+    let log = tokio::time::timeout(LOG_PATIENCE, pods.logs(&pod, &parameters)).await.ok()?.ok()?;
     report_of(&log)
 }
 

@@ -39,6 +39,9 @@ pub struct Context {
 /// Why a LoginSet is not what it should be.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
+    /// What there is could not be read.
+    #[error("the API server did not answer as expected")]
+    Observe(#[from] kube::Error),
     /// Children could not be made.
     #[error(transparent)]
     Pass(#[from] PassError),
@@ -50,6 +53,7 @@ pub enum Error {
 impl Classify for Error {
     fn class(&self) -> Class {
         match self {
+            Self::Observe(error) => error.class(),
             Self::Pass(error) => error.class(),
             Self::Status(error) => error.class(),
         }
@@ -57,6 +61,7 @@ impl Classify for Error {
 
     fn category(&self) -> &'static str {
         match self {
+            Self::Observe(error) => error.category(),
             // What Events have called it ever since; the conditions call it what it is.
             Self::Pass(error) if error.category() == Missing::Controller(String::new()).category() => {
                 "ControllerRefFailed"
@@ -123,7 +128,7 @@ async fn reconcile(loginset: Arc<LoginSet>, context: Arc<Context>) -> Result<Act
     if loginset.metadata.deletion_timestamp.is_some() {
         return Ok(Action::await_change());
     }
-    let children = observe_children(&loginset, &context);
+    let children = observe_children(&loginset, &context).await?;
     let references = observe_references(&loginset, &context).await;
     let plan = plan(&loginset, references);
     let outcome = execute(plan, &loginset, &children, &context).await;

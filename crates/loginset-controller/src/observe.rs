@@ -5,7 +5,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
 use kube::{Api, ResourceExt};
 use operator_runtime::references::{ReferenceError, Referenced, follow};
-use operator_runtime::{Exact, find};
+use operator_runtime::{Exact, find, find_or_read};
 use slinky_api::names::{ssh_config, ssh_host_keys};
 use slinky_api::v1beta1::{Controller, LoginSet};
 use std::sync::Arc;
@@ -43,14 +43,15 @@ pub struct Cluster {
 }
 
 /// Looks for the children.
-pub fn observe_children(loginset: &LoginSet, context: &Context) -> Children {
+pub async fn observe_children(loginset: &LoginSet, context: &Context) -> Result<Children, kube::Error> {
     let namespace = loginset.namespace().unwrap_or_default();
     let name = loginset.name_any();
-    Children {
+    let deployment = find_or_read(&context.deployments, context.scope.client(), &namespace, &name).await?;
+    Ok(Children {
         config: find(&context.configs, &namespace, &ssh_config(&name)),
         service: find(&context.services, &namespace, &name),
-        deployment: find(&context.deployments, &namespace, &name),
-    }
+        deployment,
+    })
 }
 
 /// Reads what the pods depend on.

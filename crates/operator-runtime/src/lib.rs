@@ -36,7 +36,7 @@ pub use per_object::{ObjectKey, PerObject};
 pub use ready::Gate;
 pub use run::run;
 pub use runtime::Runtime;
-pub use scope::{Scope, Watched, changed_facts, find, referrers, spec_changes};
+pub use scope::{Scope, Watched, changed_facts, find, find_or_read, referrers, spec_changes};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

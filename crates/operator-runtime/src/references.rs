@@ -148,7 +148,7 @@ pub async fn follow<S: KeySelector>(
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use http::{Request, Response};
     use kube::client::Body;
@@ -158,7 +158,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     /// A client whose server answers everything with this, and how often it was asked.
-    fn server(code: u16, answer: &Value) -> (Client, Arc<AtomicUsize>) {
+    pub(crate) fn server(code: u16, answer: &Value) -> (Client, Arc<AtomicUsize>) {
         let (asked, body) = (Arc::new(AtomicUsize::new(0)), answer.to_string());
         let count = asked.clone();
         let service = tower::service_fn(move |_: Request<Body>| {

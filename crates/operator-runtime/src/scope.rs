@@ -13,7 +13,7 @@ use k8s_openapi::NamespaceResourceScope;
 use kube::core::{DeserializeGuard, PartialObjectMeta};
 use kube::runtime::reflector::{self, ObjectRef, Store, store::Writer};
 use kube::runtime::{Controller, WatchStreamExt, watcher};
-use kube::{Api, Resource, ResourceExt};
+use kube::{Api, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -201,6 +201,25 @@ pub fn find<K: Watched>(cache: &Store<K>, namespace: &str, name: &str) -> Option
     cache.get(&ObjectRef::new(name).within(namespace))
 }
 
+/// An object in a cache, or, where the cache may be behind, as the API server has it.
+///
+/// For objects from which the next version of themselves is made: one that was overlooked would be overwritten. The read
+/// is only made while there is nothing in the cache, which for a child is until it is made.
+pub async fn find_or_read<K>(
+    cache: &Store<K>,
+    client: Client,
+    namespace: &str,
+    name: &str,
+) -> Result<Option<Arc<K>>, kube::Error>
+where
+    K: Watched + Resource<Scope = NamespaceResourceScope>,
+{
+    match find(cache, namespace, name) {
+        Some(object) => Ok(Some(object)),
+        None => Ok(Api::namespaced(client, namespace).get_opt(name).await?.map(Arc::new)),
+    }
+}
+
 /// The objects in a cache that refer to `changed`, which is in their namespace; `refers` is asked with its name.
 pub fn referrers<K: Watched, C: Resource>(
     cache: &Store<K>,
@@ -229,12 +248,16 @@ fn without_errors<K: Watched>(event: watcher::Result<watcher::Event<K>>) -> Opti
 
 #[cfg(test)]
 mod tests {
-    use super::{spec_changes, without_errors};
+    use super::{find_or_read, spec_changes, without_errors};
     use crate::metrics::{KindLabel, METRICS};
+    use crate::references::tests::server;
     use futures::{FutureExt, StreamExt};
     use k8s_openapi::api::core::v1::{Endpoints, Secret};
+    use kube::ResourceExt;
     use kube::runtime::{reflector, watcher};
     use serde_json::json;
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering;
 
     fn secret(generation: i64, note: &str) -> Secret {
         let metadata = json!({ "name": "a", "namespace": "ns", "uid": "u", "generation": generation,
@@ -259,6 +282,18 @@ mod tests {
         assert!(passes(watcher::Event::Apply(secret(2, "other"))), "another spec");
         assert!(passes(watcher::Event::Delete(secret(2, "other"))), "its end");
         assert!(passes(watcher::Event::Apply(secret(2, "other"))), "its return");
+    }
+
+    #[tokio::test]
+    async fn what_a_cache_does_not_have_is_read_and_what_it_has_is_not() {
+        let (store, mut writer) = reflector::store::<Secret>();
+        let (client, asked) = server(200, &serde_json::to_value(secret(2, "read")).unwrap());
+        let note = |found: Option<Arc<Secret>>| found.unwrap().annotations()["note"].clone();
+        let read = find_or_read(&store, client.clone(), "ns", "a").await.unwrap();
+        assert_eq!((note(read), asked.load(Ordering::Relaxed)), ("read".to_owned(), 1));
+        writer.apply_watcher_event(&watcher::Event::Apply(secret(1, "cached")));
+        let cached = find_or_read(&store, client, "ns", "a").await.unwrap();
+        assert_eq!((note(cached), asked.load(Ordering::Relaxed)), ("cached".to_owned(), 1));
     }
 
     #[test]

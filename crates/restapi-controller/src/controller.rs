@@ -19,7 +19,8 @@ use tracing::instrument;
 
 /// What a reconcile works with.
 pub struct Context {
-    scope: Scope,
+    /// The clients.
+    pub scope: Scope,
     /// The Controllers that RestApis refer to.
     pub controllers: Store<Controller>,
     /// The Services of slurmrestd.
@@ -31,6 +32,9 @@ pub struct Context {
 /// Why a RestApi is not what it should be.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
+    /// What there is could not be read.
+    #[error("the API server did not answer as expected")]
+    Observe(#[from] kube::Error),
     /// Children could not be made.
     #[error(transparent)]
     Pass(#[from] PassError),
@@ -42,6 +46,7 @@ pub enum Error {
 impl Classify for Error {
     fn class(&self) -> Class {
         match self {
+            Self::Observe(error) => error.class(),
             Self::Pass(error) => error.class(),
             Self::Status(error) => error.class(),
         }
@@ -49,6 +54,7 @@ impl Classify for Error {
 
     fn category(&self) -> &'static str {
         match self {
+            Self::Observe(error) => error.category(),
             Self::Pass(error) => error.category(),
             Self::Status(error) => error.category(),
         }
@@ -86,7 +92,7 @@ async fn reconcile(restapi: Arc<RestApi>, context: Arc<Context>) -> Result<Actio
     if restapi.metadata.deletion_timestamp.is_some() {
         return Ok(Action::await_change());
     }
-    let observed = observe(&restapi, &context);
+    let observed = observe(&restapi, &context).await?;
     let plan = plan(&restapi, &observed);
     let outcome = execute(plan, &restapi, &observed, &context.scope).await;
     #[expect(clippy::disallowed_methods, reason = "the one place where this controller reads the clock")]

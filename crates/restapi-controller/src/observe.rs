@@ -1,10 +1,10 @@
-//! What a RestApi depends on, from caches.
+//! What a RestApi depends on, from caches. The Deployment is read where they have none.
 
 use crate::controller::Context;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
-use operator_runtime::{Exact, find};
+use operator_runtime::{Exact, find, find_or_read};
 use slinky_api::names::restapi_workload;
 use slinky_api::v1beta1::{Controller, RestApi};
 use std::sync::Arc;
@@ -19,13 +19,14 @@ pub struct Observed {
     pub deployment: Option<Arc<Exact<Deployment>>>,
 }
 
-/// Looks into the caches.
-pub fn observe(restapi: &RestApi, context: &Context) -> Observed {
+/// Looks around.
+pub async fn observe(restapi: &RestApi, context: &Context) -> Result<Observed, kube::Error> {
     let namespace = restapi.namespace().unwrap_or_default();
     let child = restapi_workload(&restapi.name_any());
-    Observed {
+    let deployment = find_or_read(&context.deployments, context.scope.client(), &namespace, &child).await?;
+    Ok(Observed {
         controller: find(&context.controllers, &namespace, &restapi.spec.controller_ref.name),
         service: find(&context.services, &namespace, &child),
-        deployment: find(&context.deployments, &namespace, &child),
-    }
+        deployment,
+    })
 }

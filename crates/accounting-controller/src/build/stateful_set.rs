@@ -2,14 +2,13 @@
 
 use super::SLURMDBD_CONF;
 use k8s_openapi::api::apps::v1::StatefulSet;
-use k8s_openapi::api::core::v1::{
-    Container, ContainerPort, PodSecurityContext, PodSpec, Secret, SecurityContext,
-};
+use k8s_openapi::api::core::v1::{Container, ContainerPort, PodSpec, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 use operator_runtime::Exact;
 use pod_builder::parts::{
-    SLURM_ETC, config_map_items, item, memory_dir, mount, projected, read_only, secret_items, tcp_probe,
+    SLURM_ETC, config_map_items, container_user, item, memory_dir, mount, pod_user, projected, read_only,
+    secret_items, tcp_probe,
 };
 use pod_builder::{
     BuildError, Containers, Template, build_container, child_metadata, hash_values, keep_running_template,
@@ -103,13 +102,7 @@ fn build_pod(
     ];
     let base = PodSpec {
         automount_service_account_token: Some(false),
-        security_context: Some(PodSecurityContext {
-            run_as_non_root: Some(true),
-            run_as_user: Some(SLURM_ID),
-            run_as_group: Some(SLURM_ID),
-            fs_group: Some(SLURM_ID),
-            ..PodSecurityContext::default()
-        }),
+        security_context: Some(pod_user(SLURM_ID)),
         volumes: Some(vec![
             projected(SLURM_ETC, PRIVATE, files.into_iter().flatten().collect()),
             memory_dir(RUN),
@@ -131,12 +124,7 @@ fn build_slurmdbd(accounting: &Accounting) -> Result<Value, BuildError> {
         }]),
         // Only ready: slurmdbd listens once it has reached the database, and a restart brings none back.
         readiness_probe: Some(tcp_probe(SLURMDBD_PORT)),
-        security_context: Some(SecurityContext {
-            run_as_non_root: Some(true),
-            run_as_user: Some(SLURM_ID),
-            run_as_group: Some(SLURM_ID),
-            ..SecurityContext::default()
-        }),
+        security_context: Some(container_user(SLURM_ID)),
         volume_mounts: Some(vec![read_only(mount(SLURM_ETC, "/etc/slurm")), mount(RUN, "/run")]),
         ..Container::default()
     };

@@ -1,14 +1,13 @@
 //! The Deployment of slurmrestd.
 
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{
-    Container, ContainerPort, EnvVar, PodSecurityContext, PodSpec, SecurityContext,
-};
+use k8s_openapi::api::core::v1::{Container, ContainerPort, EnvVar, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 use operator_runtime::Exact;
 use pod_builder::parts::{
-    SLURM_ETC, config_map_items, item, mount, patient, projected, read_only, secret_items, tcp_probe,
+    SLURM_ETC, config_map_items, container_user, item, mount, patient, pod_user, projected, read_only,
+    secret_items, tcp_probe,
 };
 use pod_builder::{
     BuildError, Containers, Template, append_args, build_container, child_metadata, keep_running_template,
@@ -66,13 +65,7 @@ fn build_pod(
     let slurm_key = controller.spec.slurm_key_ref.clone().unwrap_or_default();
     let base = PodSpec {
         automount_service_account_token: Some(false),
-        security_context: Some(PodSecurityContext {
-            run_as_non_root: Some(true),
-            run_as_user: Some(SLURMRESTD_ID),
-            run_as_group: Some(SLURMRESTD_ID),
-            fs_group: Some(SLURMRESTD_ID),
-            ..PodSecurityContext::default()
-        }),
+        security_context: Some(pod_user(SLURMRESTD_ID)),
         volumes: Some(vec![projected(
             SLURM_ETC,
             PRIVATE,
@@ -109,12 +102,7 @@ fn build_slurmrestd(restapi: &RestApi, controller: &Controller) -> Result<Value,
         startup_probe: Some(patient(tcp_probe(SLURMRESTD_PORT))),
         liveness_probe: Some(patient(tcp_probe(SLURMRESTD_PORT))),
         readiness_probe: Some(tcp_probe(SLURMRESTD_PORT)),
-        security_context: Some(SecurityContext {
-            run_as_non_root: Some(true),
-            run_as_user: Some(SLURMRESTD_ID),
-            run_as_group: Some(SLURMRESTD_ID),
-            ..SecurityContext::default()
-        }),
+        security_context: Some(container_user(SLURMRESTD_ID)),
         volume_mounts: Some(vec![read_only(mount(SLURM_ETC, "/etc/slurm"))]),
         ..Container::default()
     };
