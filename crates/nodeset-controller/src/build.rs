@@ -1,0 +1,1 @@
+//! What a NodeSet needs in Kubernetes. No I/O.

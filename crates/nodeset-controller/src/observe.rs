@@ -1,0 +1,1 @@
+//! What decisions about a NodeSet depend on.

@@ -1,0 +1,83 @@
+//! What a decision may know of a Slurm cluster. No I/O.
+
+use jiff::Timestamp;
+use slurm_rest::{Deadline, Node, Reservation};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// What is known of a Slurm cluster.
+#[derive(Clone, Debug)]
+pub enum View {
+    /// Nobody can be asked, and nobody is expected to: workers are pods and no more.
+    NotExpected,
+    /// There is a cluster, and nothing certain is known of it now.
+    Unknown {
+        /// Why, for people.
+        why: String,
+    },
+    /// It was asked a moment ago.
+    Known(Known),
+}
+
+/// A recent look at a cluster, less what has been written since.
+#[derive(Clone, Debug)]
+pub struct Known {
+    /// What the cluster said.
+    pub snapshot: Arc<Snapshot>,
+    /// Nodes about which the snapshot proves nothing: written to since it was asked for, or missing from it for too
+    /// short a time to be gone.
+    pub doubtful: BTreeSet<String>,
+}
+
+/// What a Slurm cluster said at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// When it was asked, on our clock.
+    pub asked: Timestamp,
+    /// All its nodes, by name.
+    pub nodes: BTreeMap<String, Node>,
+    /// What its jobs hold, if that was asked.
+    pub jobs: Option<Jobs>,
+    /// Its reservations by name, if that was asked.
+    pub reservations: Option<BTreeMap<String, Reservation>>,
+}
+
+/// What jobs hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Jobs {
+    /// When the last running job of each node is over at the latest.
+    pub deadlines: BTreeMap<String, Deadline>,
+    /// How many job records, finished ones too, name each partition.
+    pub by_partition: BTreeMap<String, usize>,
+}
+
+/// What is known of one node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sight<'a> {
+    /// Nothing that a decision may rest on.
+    Unknown,
+    /// Slurm has no such node.
+    Absent,
+    /// Slurm has it, like this.
+    Present(&'a Node),
+}
+
+impl View {
+    /// What is known of one node.
+    pub fn sight(&self, name: &str) -> Sight<'_> {
+        match self {
+            Self::NotExpected => Sight::Absent,
+            Self::Unknown { .. } => Sight::Unknown,
+            Self::Known(known) if known.doubtful.contains(name) => Sight::Unknown,
+            Self::Known(known) => known.snapshot.nodes.get(name).map_or(Sight::Absent, Sight::Present),
+        }
+    }
+
+    /// The snapshot, if there is one.
+    pub fn snapshot(&self) -> Option<&Snapshot> {
+        match self {
+            Self::Known(known) => Some(&known.snapshot),
+            Self::NotExpected | Self::Unknown { .. } => None,
+        }
+    }
+}

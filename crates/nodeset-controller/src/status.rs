@@ -1,0 +1,1 @@
+//! What a NodeSet's status says. No I/O.
