@@ -10,6 +10,9 @@ use std::sync::Arc;
 /// Prefix of the pod conditions that mirror the state of the Slurm node.
 pub const STATE_PREFIX: &str = "SlurmNodeState";
 
+/// What precedes the cause in the mark of a pod that a person had cordoned before.
+pub const PERSON_AND: &str = "person,";
+
 /// Exactly one version of one pod: what a write is conditional on.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PodRef {
@@ -94,6 +97,8 @@ pub struct Worker {
     pub terminating: bool,
     /// Whether it was marked.
     pub cordon: Cordon,
+    /// Whether a person cordoned it, before or without us: that stays whatever we undo.
+    pub cordoned_by_person: bool,
     /// The revision that it was made from.
     pub hash: String,
     /// Lower goes first.
@@ -119,6 +124,7 @@ impl Worker {
     /// Reads a pod.
     pub fn new(pod: Arc<Pod>) -> Self {
         let mode = mode_of(&pod);
+        let (cordon, cordoned_by_person) = cordon_of(&pod);
         let status = pod.status.clone().unwrap_or_default();
         let conditions = status.conditions.unwrap_or_default();
         Self {
@@ -129,7 +135,8 @@ impl Worker {
             phase: phase_of(status.phase.as_deref()),
             ready: ready_of(&conditions),
             terminating: pod.metadata.deletion_timestamp.is_some(),
-            cordon: cordon_of(&pod),
+            cordon,
+            cordoned_by_person,
             hash: pod.labels().get(labels::REVISION_HASH).cloned().unwrap_or_default(),
             cost: pod.annotations().get(annotations::POD_DELETION_COST).map_or(0, |text| cost_of(text)),
             deadline: pod.annotations().get(annotations::POD_DEADLINE).and_then(|text| text.parse().ok()),
@@ -244,13 +251,14 @@ fn ready_of(conditions: &[PodCondition]) -> Option<Ready> {
     Some(Ready { since: ready.last_transition_time.as_ref().map(|time| time.0) })
 }
 
-fn cordon_of(pod: &Pod) -> Cordon {
+fn cordon_of(pod: &Pod) -> (Cordon, bool) {
     let annotations = pod.annotations();
     if annotations.get(annotations::POD_CORDON).is_none_or(|value| value != labels::TRUE) {
-        return Cordon::None;
+        return (Cordon::None, false);
     }
-    let by = annotations.get(annotations::POD_CORDON_BY);
-    by.and_then(|by| Cause::parse(by)).map_or(Cordon::Person, Cordon::Ours)
+    let by = annotations.get(annotations::POD_CORDON_BY).map(String::as_str).unwrap_or_default();
+    let (person, cause) = by.strip_prefix(PERSON_AND).map_or((false, by), |cause| (true, cause));
+    Cause::parse(cause).map_or((Cordon::Person, true), |cause| (Cordon::Ours(cause), person))
 }
 
 /// A number without sign `+` and without leading zeros; anything else counts as 0.
