@@ -1,0 +1,181 @@
+//! The service inside of the one nodeset-controller replica that is active.
+
+use crate::machine::{Machine, Parameters};
+use crate::messages::{Answer, Basis, BatchId, Begin, Heartbeat, ReplicaId, Status};
+use crate::timing::{Timing, TimingError};
+use crate::{Expectations, Unavailable};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// The time since any fixed moment, on a clock that runs while the machine sleeps.
+pub type Clock = Arc<dyn Fn() -> Duration + Send + Sync>;
+
+/// A [`Machine`] whose only member is the replica that it runs in.
+pub struct Embedded {
+    machine: Mutex<Machine>,
+    clock: Clock,
+    timing: Timing,
+}
+
+impl Embedded {
+    /// A service that leads from now on; refused if the constants could let batches meet.
+    pub fn new(parameters: Parameters, clock: Clock, replica: ReplicaId) -> Result<Self, TimingError> {
+        let timing = parameters.timing;
+        timing.check()?;
+        let now = clock();
+        let mut machine = Machine::new(parameters, now);
+        // The machine is never ticked, so this one heartbeat lasts.
+        machine.heartbeat(&Heartbeat { replica, leaving: false }, now);
+        Ok(Self { machine: Mutex::new(machine), clock, timing })
+    }
+
+    /// What the service knows.
+    pub fn status(&self) -> Result<Status, Unavailable> {
+        self.ask(Machine::status)
+    }
+
+    /// Asks the machine at the present time, which is read after it is this caller's turn. A machine that a panic left
+    /// half changed is not asked again: to stop is safe, to go on is not.
+    fn ask<T>(&self, question: impl FnOnce(&mut Machine, Duration) -> T) -> Result<T, Unavailable> {
+        let mut machine = self.machine.lock().map_err(|poisoned| Unavailable(poisoned.to_string().into()))?;
+        let now = (self.clock)();
+        Ok(question(&mut machine, now))
+    }
+}
+
+impl Expectations for Embedded {
+    fn begin(&self, request: Begin) -> BoxFuture<'_, Result<Answer, Unavailable>> {
+        async move { self.ask(|machine, now| machine.begin(&request, now)) }.boxed()
+    }
+
+    fn done(&self, batch: BatchId) -> BoxFuture<'_, Result<Option<Basis>, Unavailable>> {
+        async move { self.ask(|machine, now| machine.done(&batch, now)) }.boxed()
+    }
+
+    /// The only member owns everything.
+    fn owns(&self, _cluster_key: &str) -> bool {
+        true
+    }
+
+    fn timing(&self) -> Timing {
+        self.timing
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Clock, Embedded};
+    use crate::messages::{
+        Answer, Basis, BatchId, Begin, Granted, NodeSetName, Ops, ReplicaId, Wait, WaitReason,
+    };
+    use crate::{Expectations, Limits, Parameters, Predecessor, Timing, TimingError};
+    use futures::FutureExt;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::time::Duration;
+
+    const REPLICA: &str = "r-0";
+
+    fn parameters(timing: Timing) -> Parameters {
+        Parameters { epoch: "e".into(), timing, limits: Limits::default(), predecessor: Predecessor::Unknown }
+    }
+
+    /// A service on a clock that the test sets, in seconds.
+    fn embedded(seconds: &Arc<AtomicU64>) -> Embedded {
+        let seconds = Arc::clone(seconds);
+        let clock: Clock = Arc::new(move || Duration::from_secs(seconds.load(Ordering::Relaxed)));
+        Embedded::new(parameters(Timing::default()), clock, REPLICA.into()).unwrap()
+    }
+
+    fn request(replica: &str, counter: u64, basis: Option<Basis>, ops: Ops) -> Begin {
+        Begin {
+            batch: BatchId { replica: replica.into(), counter },
+            cluster_key: "slurm/cluster".into(),
+            nodeset: NodeSetName { namespace: "slurm".into(), name: "gpu".into() },
+            uid: "u".into(),
+            generation: 1,
+            basis,
+            ops,
+        }
+    }
+
+    fn begin(service: &Embedded, request: Begin) -> Answer {
+        service.begin(request).now_or_never().unwrap().unwrap()
+    }
+
+    fn need_fresh(answer: Answer) -> Basis {
+        let Answer::NeedFresh(basis) = answer else { panic!("{answer:?}") };
+        basis
+    }
+
+    #[test]
+    fn the_only_replica_creates_at_once_and_deletes_after_the_hold_of_the_start() {
+        let seconds = Arc::new(AtomicU64::new(1_000_000));
+        let service = embedded(&seconds);
+        let creates = Ops { creates: 3, ..Ops::default() };
+        let deletes = Ops { deletes: 2, ..Ops::default() };
+
+        let basis = need_fresh(begin(&service, request(REPLICA, 1, None, creates)));
+        let granted = begin(&service, request(REPLICA, 2, Some(basis), creates));
+        assert_eq!(granted, Answer::Granted(Granted { creates: 3, deletes: 0 }));
+        let batch = BatchId { replica: REPLICA.into(), counter: 2 };
+        let closed = service.done(batch.clone()).now_or_never().unwrap().unwrap();
+        assert_eq!(service.done(batch).now_or_never().unwrap().unwrap(), closed);
+
+        let answer = begin(&service, request(REPLICA, 3, closed.clone(), deletes));
+        assert!(matches!(answer, Answer::Wait(Wait { reason: WaitReason::HalfOpen, .. })), "{answer:?}");
+        seconds.fetch_add(60, Ordering::Relaxed);
+        let basis = need_fresh(begin(&service, request(REPLICA, 4, closed, deletes)));
+        let granted = begin(&service, request(REPLICA, 5, Some(basis), deletes));
+        assert_eq!(granted, Answer::Granted(Granted { creates: 0, deletes: 2 }));
+    }
+
+    #[test]
+    fn the_replica_stays_a_member_without_heartbeats_and_is_the_only_one() {
+        let seconds = Arc::new(AtomicU64::new(0));
+        let service = embedded(&seconds);
+        seconds.fetch_add(86_400, Ordering::Relaxed);
+        assert_eq!(service.status().unwrap().membership.live, [ReplicaId::from(REPLICA)]);
+        assert!(service.owns("slurm/any"));
+        assert_eq!(service.timing(), Timing::default());
+        let answer = begin(&service, request("r-1", 1, None, Ops::default()));
+        assert!(matches!(answer, Answer::NotOwner(_)), "{answer:?}");
+    }
+
+    #[test]
+    fn a_question_is_asked_when_its_answer_is_awaited() {
+        let service = embedded(&Arc::new(AtomicU64::new(0)));
+        drop(service.begin(request(REPLICA, 1, None, Ops::default())));
+        assert_eq!(service.status().unwrap().counters.need_fresh, 0);
+        begin(&service, request(REPLICA, 1, None, Ops::default()));
+        assert_eq!(service.status().unwrap().counters.need_fresh, 1);
+    }
+
+    #[test]
+    fn constants_that_let_batches_meet_are_refused() {
+        let timing = Timing { grace: Duration::ZERO, ..Timing::default() };
+        let refused = Embedded::new(parameters(timing), Arc::new(|| Duration::ZERO), REPLICA.into()).err();
+        assert!(matches!(refused, Some(TimingError::Grace(_))), "{refused:?}");
+    }
+
+    #[test]
+    fn a_machine_that_a_panic_may_have_broken_answers_nothing() {
+        let broken = Arc::new(AtomicU64::new(0));
+        let clock: Clock = {
+            let broken = Arc::clone(&broken);
+            Arc::new(move || {
+                assert_eq!(broken.load(Ordering::Relaxed), 0, "the clock broke");
+                Duration::ZERO
+            })
+        };
+        let service = Embedded::new(parameters(Timing::default()), clock, REPLICA.into()).unwrap();
+        broken.store(1, Ordering::Relaxed);
+        assert!(catch_unwind(AssertUnwindSafe(|| service.status())).is_err());
+        broken.store(0, Ordering::Relaxed);
+        let answer = service.begin(request(REPLICA, 1, None, Ops::default())).now_or_never().unwrap();
+        assert_eq!(answer.unwrap_err().to_string(), "the expectations service gave no answer");
+    }
+}
