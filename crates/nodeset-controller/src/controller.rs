@@ -1,9 +1,292 @@
-//! Watches NodeSets and everything that their workers depend on, and reconciles one NodeSet at a time.
+//! Watches NodeSets and everything that their workers depend on, and reconciles one NodeSet at a time. What needs a batch
+//! or word with Slurm is done in the background: no reconcile waits for Slurm.
 
-use operator_runtime::Runtime;
+mod triggers;
 
-/// Starts the controller.
-pub async fn start(runtime: Runtime) -> anyhow::Result<()> {
-    runtime.shutdown().await;
+use crate::cache::{FreshPods, NodeCache, PodCache, trim_claim, trim_pod, trim_revision};
+use crate::children::apply_children;
+use crate::execute::{Bases, Edges, Report, Verdict, mirror_pods};
+use crate::observe::observe;
+use crate::plan::plan;
+use crate::slurm::{ClusterKey, Clusters};
+use crate::status::{news, status};
+use crate::work::{Order, Readiness, carry_out, readiness};
+use crate::world::World;
+use anyhow::Context as _;
+use expectations::{Embedded, Epoch, Limits, Parameters, Predecessor, ReplicaId, Timing};
+use futures::channel::mpsc::{UnboundedSender, unbounded};
+use futures::stream::BoxStream;
+use futures::{StreamExt, TryStreamExt};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Secret;
+use kube::runtime::controller::Action;
+use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::{Controller as Runner, WatchStreamExt, watcher};
+use kube::{Api, ResourceExt};
+use operator_runtime::backoff::ErrorBackoff;
+use operator_runtime::events::{EventType, Notice};
+use operator_runtime::{
+    Class, Classify, ObjectKey, PassError, PerObject, Runtime, Scope, apply, changed_facts, spec_changes,
+};
+use slinky_api::conditions::ConditionStatus;
+use slinky_api::labels::{APP_NAME, App};
+use slinky_api::v1beta1::{Controller, NodeSet, NodeSetStatus, RestApi};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+use tracing::instrument;
+use triggers::Members;
+
+/// When to look again although nothing happened: in case that an event was lost.
+const RESYNC: Duration = Duration::from_mins(10);
+
+/// What a reconcile works with.
+struct Context {
+    scope: Scope,
+    world: Arc<World>,
+    /// Where NodeSets are named whose work in the background ended.
+    wake: UnboundedSender<ObjectRef<NodeSet>>,
+    /// How often work in the background failed.
+    backoff: Arc<ErrorBackoff>,
+}
+
+/// Why a NodeSet is not what it should be.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Children could not be made.
+    #[error(transparent)]
+    Pass(#[from] PassError),
+    /// The status could not be written.
+    #[error(transparent)]
+    Status(#[from] apply::Error),
+}
+
+impl Classify for Error {
+    fn class(&self) -> Class {
+        match self {
+            Self::Pass(error) => error.class(),
+            Self::Status(error) => error.class(),
+        }
+    }
+
+    fn category(&self) -> &'static str {
+        match self {
+            Self::Pass(error) => error.category(),
+            Self::Status(error) => error.category(),
+        }
+    }
+}
+
+/// Starts the controller in every namespace that is watched. `propagated_conditions` are the types of conditions of
+/// Kubernetes nodes that explain a cordon.
+pub async fn start(runtime: Runtime, propagated_conditions: Vec<String>) -> anyhow::Result<()> {
+    let replica = ReplicaId::from(format!("{}_{:08x}", runtime.instance(), rand::random::<u32>()));
+    let expectations = Arc::new(embedded(&replica)?);
+    let conditions: Arc<[String]> = propagated_conditions.into();
+    runtime
+        .for_each_scope(|scope| run(scope, expectations.clone(), replica.clone(), conditions.clone()))
+        .await
+}
+
+/// The expectations of the one replica that is active.
+fn embedded(replica: &ReplicaId) -> anyhow::Result<Embedded> {
+    let parameters = Parameters {
+        epoch: Epoch::from(format!("{:016x}", rand::random::<u64>())),
+        timing: Timing::default(),
+        limits: Limits::default(),
+        predecessor: Predecessor::Unknown,
+    };
+    Embedded::new(parameters, Arc::new(since_boot), replica.clone())
+        .context("the constants of batches do not fit")
+}
+
+/// The time since the machine was started, sleep included.
+fn since_boot() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let (seconds, nanos) = (u64::try_from(time.tv_sec), u32::try_from(time.tv_nsec));
+    Duration::new(seconds.unwrap_or_default(), nanos.unwrap_or_default())
+}
+
+async fn run(
+    scope: Scope,
+    expectations: Arc<Embedded>,
+    replica: ReplicaId,
+    propagated_conditions: Arc<[String]>,
+) -> anyhow::Result<()> {
+    let workers = || watcher::Config::default().labels(&format!("{APP_NAME}={}", NodeSet::NAME));
+    let everything = watcher::Config::default;
+    let (nodesets, nodeset_changes) = scope.cache::<NodeSet>(everything());
+    let (controllers, controller_changes) = scope.cache::<Controller>(everything());
+    let (restapis, restapi_changes) = scope.cache::<RestApi>(everything());
+    let (pod_store, pod_events) = scope.cache_of(scope.api(), workers(), trim_pod);
+    let (node_store, node_events) = scope.cache_of(Api::all(scope.client()), everything(), NodeCache::trim);
+    let (revisions, revision_events) = scope.cache_of(scope.api(), everything(), trim_revision);
+    let (claims, claim_events) = scope.cache_of(scope.api(), workers(), trim_claim);
+    let (services, service_changes) = scope.cache(everything());
+    let (budgets, budget_changes) = scope.cache(everything());
+    let (configs, config_changes) = scope.cache(workers());
+    let (pods, nodes) = (PodCache::new(pod_store), NodeCache::new(node_store.clone()));
+    let clusters = Clusters::start(&scope, controllers.clone(), restapis, Arc::new(now));
+    let bases = Arc::new(Bases::default());
+    let members =
+        Members { nodesets: nodesets.clone(), controllers: controllers.clone(), clusters: clusters.clone() };
+    let (wake, woken) = unbounded();
+    let pod_changes = {
+        let (pods, bases) = (pods.clone(), bases.clone());
+        pod_events.inspect_ok(move |event| {
+            pods.observe(event);
+            bases.observe(event);
+        })
+    };
+    let node_changes =
+        triggers::node_changes(node_events.touched_objects().boxed(), node_store, nodes.clone());
+    let controller = Runner::for_stream(wishes(nodeset_changes, nodesets.clone()), nodesets.clone())
+        .watches_stream(pod_changes.touched_objects(), triggers::of_pod)
+        .watches_stream(node_changes, triggers::of_node(nodesets.clone(), pods.clone()))
+        .watches_stream(claim_events.touched_objects(), triggers::of_label)
+        .watches_stream(service_changes, triggers::of_owners)
+        .watches_stream(budget_changes, triggers::of_owners)
+        .watches_stream(revision_events.touched_objects(), triggers::of_owners)
+        .owns_stream(config_changes)
+        .watches_stream(spec_changes(controller_changes, controllers.clone()), members.of_controller())
+        .watches_stream(restapi_changes, members.of_restapi())
+        .watches_stream(scope.changes::<Secret>(everything()), members.of_secret())
+        .reconcile_on(members.of_slurm())
+        .reconcile_on(woken);
+    let stopping = scope.clone();
+    let edges = Edges {
+        client: scope.effects_client(),
+        clusters: clusters.clone(),
+        expectations,
+        replica,
+        batches: AtomicU64::default(),
+        clock: Arc::new(since_boot),
+        is_stopping: Box::new(move || stopping.is_shutting_down()),
+        bases,
+    };
+    let world = World {
+        nodesets,
+        controllers,
+        pods,
+        fresh_pods: FreshPods::new(scope.client()),
+        nodes,
+        revisions,
+        claims,
+        services,
+        budgets,
+        configs,
+        clusters,
+        client: scope.client(),
+        edges,
+        memory: PerObject::default(),
+        cluster_domain: scope.cluster_domain(),
+        propagated_conditions,
+    };
+    let context = Context { scope: scope.clone(), world: Arc::new(world), wake, backoff: Arc::default() };
+    scope.run_controller(controller, reconcile, Arc::new(context)).await;
     Ok(())
+}
+
+/// Changes of NodeSets that somebody wants something by: not those of their status.
+fn wishes(
+    changes: BoxStream<'static, watcher::Result<NodeSet>>,
+    nodesets: Store<NodeSet>,
+) -> BoxStream<'static, watcher::Result<NodeSet>> {
+    changed_facts(changes, nodesets, |nodeset| {
+        let metadata = &nodeset.metadata;
+        (
+            metadata.generation,
+            metadata.labels.clone(),
+            metadata.annotations.clone(),
+            metadata.finalizers.clone(),
+        )
+    })
+}
+
+#[expect(clippy::disallowed_methods, reason = "the one place where this controller reads the clock")]
+fn now() -> Timestamp {
+    Timestamp::now()
+}
+
+#[instrument(skip_all, fields(namespace = nodeset.namespace(), name = nodeset.name_any()))]
+async fn reconcile(nodeset: Arc<NodeSet>, context: Arc<Context>) -> Result<Action, Error> {
+    let world = &context.world;
+    if !world.edges.expectations.owns(&ClusterKey::of(&nodeset).to_string()) {
+        return Ok(Action::await_change());
+    }
+    let now = now();
+    // Before the cache is read: what it has seen until then is in what is read.
+    let readiness = readiness(&nodeset, world);
+    let observed = observe(&nodeset, world).await;
+    let plan = plan(&observed, now);
+    let children = apply_children(&observed, &plan, world, &context.scope).await;
+    let namespace = nodeset.namespace().unwrap_or_default();
+    let unmirrored = mirror_pods(&plan.pod_mirrors, &world.client, &namespace).await;
+    let again = [plan.again, context.order(Order::of(&observed, &plan), readiness), Some(RESYNC)];
+    let mut effects = world.memory.with(nodeset.as_ref(), |memory| memory.effects.clone());
+    effects.errors.extend(unmirrored.into_iter().map(|failure| (failure.category, failure.message)));
+    let status = status(&observed, &plan, &effects, now);
+    context.scope.applier().apply_status(nodeset.as_ref(), &status).await?;
+    tell(&nodeset, &status, &context.scope);
+    children?;
+    Ok(again.into_iter().flatten().min().map_or_else(Action::await_change, Action::requeue))
+}
+
+impl Context {
+    /// Has an order carried out in the background, unless one of this NodeSet is: its end brings the next pass. Says when
+    /// to try again if it cannot be now.
+    fn order(self: &Arc<Self>, order: Option<Order>, readiness: Readiness) -> Option<Duration> {
+        let order = order?;
+        let basis = match readiness {
+            Readiness::Now(basis) => basis,
+            Readiness::Later(left) => return Some(left),
+        };
+        let nodeset = order.nodeset.clone();
+        let busy =
+            self.world.memory.with(nodeset.as_ref(), |memory| std::mem::replace(&mut memory.busy, true));
+        if !busy {
+            let context = self.clone();
+            self.scope.spawn("batch", async move {
+                let report = carry_out(order, basis, &context.world, &now).await;
+                context.conclude(&nodeset, report).await;
+            });
+        }
+        None
+    }
+
+    /// Tells what an order came to, and when to look again.
+    async fn conclude(&self, nodeset: &NodeSet, report: Report) {
+        self.world.memory.with(nodeset, |memory| memory.busy = false);
+        for notice in report.notices() {
+            self.scope.events().publish(nodeset, notice);
+        }
+        let failed = !report.failures.is_empty() || matches!(report.verdict, Verdict::Unavailable(_));
+        let delay = if failed {
+            Some(self.backoff.next(nodeset))
+        } else {
+            self.backoff.forget(&ObjectKey::of(nodeset));
+            report.again
+        };
+        tokio::select! {
+            () = tokio::time::sleep(delay.unwrap_or_default()) => {}
+            () = self.scope.shutdown() => {}
+        }
+        // Nobody listens any more when the process ends.
+        let _ = self.wake.unbounded_send(ObjectRef::from_obj(nodeset));
+    }
+}
+
+/// Tells of conditions that changed.
+fn tell(nodeset: &NodeSet, status: &NodeSetStatus, scope: &Scope) {
+    for condition in news(nodeset.status.as_ref(), status) {
+        let good = condition.status == ConditionStatus::True.as_str();
+        let notice = Notice {
+            type_: if good { EventType::Normal } else { EventType::Warning },
+            reason: condition.reason.clone(),
+            action: condition.type_.clone(),
+            note: condition.message.clone(),
+            related: None,
+        };
+        scope.events().publish_change(nodeset, notice);
+    }
 }

@@ -2,6 +2,8 @@
 #![allow(dead_code, unused_imports, reason = "parts that are not connected yet")]
 
 mod build;
+mod cache;
+mod children;
 mod controller;
 mod execute;
 #[cfg(test)]
@@ -10,7 +12,9 @@ mod observe;
 mod plan;
 mod slurm;
 mod status;
+mod work;
 mod worker;
+mod world;
 
 use clap::Parser;
 
@@ -21,12 +25,29 @@ const NAME: &str = "nodeset-controller";
 #[derive(Parser)]
 #[command(version)]
 struct Args {
+    /// Who keeps batches of writes apart: `embedded` for one active replica.
+    #[arg(long, env = "EXPECTATIONS", value_enum, default_value_t = Expectations::Embedded)]
+    expectations: Expectations,
+
+    /// Types of conditions of Kubernetes nodes, separated by commas, whose texts explain a cordon in Slurm.
+    #[arg(long, env = "PROPAGATED_NODE_CONDITIONS", value_delimiter = ',')]
+    propagated_node_conditions: Vec<String>,
+
     #[command(flatten)]
     runtime: operator_runtime::Args,
+}
+
+/// Who keeps batches of writes apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Expectations {
+    /// This process itself: no other may be active.
+    Embedded,
 }
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let args = Args::parse();
-    operator_runtime::run(NAME, args.runtime, controller::start).await
+    let Expectations::Embedded = args.expectations;
+    let conditions = args.propagated_node_conditions;
+    operator_runtime::run(NAME, args.runtime, |runtime| controller::start(runtime, conditions)).await
 }

@@ -1,6 +1,10 @@
 //! What decisions about a NodeSet depend on: one value, read before anything is decided.
 
-use crate::plan::fit::NodeFacts;
+mod read;
+
+pub use read::{observe, observe_live};
+
+use crate::plan::{Backoff, Nodes};
 use crate::slurm::View;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
@@ -24,13 +28,15 @@ pub struct Observed {
     /// The claims of its pods, by name; read only if it has claim templates.
     pub claims: BTreeMap<String, Arc<PersistentVolumeClaim>>,
     /// Kubernetes nodes, by name: all of them.
-    pub nodes: Arc<BTreeMap<String, Arc<NodeFacts>>>,
+    pub nodes: Arc<Nodes>,
     /// What is known of the Slurm cluster.
     pub slurm: View,
     /// The sssd.conf of its workers, if ssh is enabled: its content's hash.
-    pub sssd_conf: Result<String, ReferenceError>,
+    pub sssd_conf: Result<String, Arc<ReferenceError>>,
     /// The domain of the Kubernetes cluster.
     pub cluster_domain: String,
     /// Types of conditions of Kubernetes nodes that explain a cordon.
     pub propagated_conditions: Arc<[String]>,
+    /// When pods that fail again and again may be replaced.
+    pub backoff: Backoff,
 }

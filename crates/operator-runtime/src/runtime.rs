@@ -113,6 +113,11 @@ impl Runtime {
         self.inner.tasks.shutdown()
     }
 
+    /// Whether work has to stop.
+    pub fn is_shutting_down(&self) -> bool {
+        self.inner.tasks.is_shutting_down()
+    }
+
     /// Runs a future in the background, until it ends or the process does. It should end on [`Runtime::shutdown`]; a
     /// panic in it stops the process.
     pub fn spawn(&self, name: &'static str, future: impl Future<Output = ()> + Send + 'static) {

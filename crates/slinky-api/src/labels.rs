@@ -45,6 +45,8 @@ pub mod annotations {
     pub const POD_CORDON: &str = "nodeset.slinky.slurm.net/pod-cordon";
     /// On worker pods: why the operator set [`POD_CORDON`]; absent if a person did.
     pub const POD_CORDON_BY: &str = "nodeset.slinky.slurm.net/pod-cordon-by";
+    /// On NodeSets that are being deleted: `true` to wait neither for jobs nor for Slurm.
+    pub const FORCE_DELETE: &str = "nodeset.slinky.slurm.net/force-delete";
     /// On worker pods: lower goes first on scale-in.
     pub const POD_DELETION_COST: &str = "nodeset.slinky.slurm.net/pod-deletion-cost";
     /// On worker pods: when running work should be done.
@@ -81,6 +83,8 @@ pub mod annotations {
 
 /// On NodeSets: a reservation has to be removed first.
 pub const RESERVATION_FINALIZER: &str = "nodeset.slinky.slurm.net/reservation";
+/// On NodeSets: workers, and job records that name the partition, have to go first.
+pub const WORKERS_FINALIZER: &str = "nodeset.slinky.slurm.net/workers";
 /// A taint that keeps everything but workers off a Kubernetes node.
 pub const WORKER_TAINT: &str = "nodeset.slinky.slurm.net/worker";
 /// Prefix of Slurm node features that come from Kubernetes.

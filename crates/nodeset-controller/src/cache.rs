@@ -1,0 +1,30 @@
+//! What is kept of the cluster: no more than decisions look at, and found without a search.
+
+mod fresh;
+mod nodes;
+mod pods;
+
+pub use fresh::FreshPods;
+pub use nodes::NodeCache;
+pub use pods::{PodCache, concerns, nodesets_of, trim_pod};
+
+use k8s_openapi::api::apps::v1::ControllerRevision;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use slinky_api::ownership::controller_of;
+use slinky_api::v1beta1::NodeSet;
+
+/// Drops the templates of workloads that are not ours.
+pub fn trim_revision(revision: &mut ControllerRevision) {
+    let kind = <NodeSet as kube::Resource>::kind(&());
+    if controller_of(&revision.metadata).is_some_and(|owner| owner.kind != kind) {
+        revision.data = None;
+    }
+    revision.metadata.managed_fields = None;
+}
+
+/// Drops all but who owns a claim.
+pub fn trim_claim(claim: &mut PersistentVolumeClaim) {
+    claim.spec = None;
+    claim.status = None;
+    claim.metadata.managed_fields = None;
+}

@@ -1,0 +1,202 @@
+//! Worker pods, found by their NodeSet.
+
+use k8s_openapi::api::core::v1::{Pod, PodSpec};
+use kube::ResourceExt;
+use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::watcher::Event;
+use slinky_api::labels::APP_INSTANCE;
+use slinky_api::ownership::controller_of;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Namespace and name.
+type Key = (String, String);
+
+/// A cache of pods with an index by the NodeSet that they are, or claim to be, part of.
+#[derive(Clone)]
+pub struct PodCache {
+    store: Store<Pod>,
+    index: Arc<Mutex<Index>>,
+}
+
+#[derive(Default)]
+struct Index {
+    /// Names of pods by NodeSet.
+    pods: BTreeMap<Key, BTreeSet<String>>,
+    /// NodeSets by pod: the one that its label names and the one that controls it; and the Kubernetes node.
+    nodesets: BTreeMap<Key, (BTreeSet<String>, Option<String>)>,
+    /// Pods by Kubernetes node.
+    hosts: BTreeMap<String, BTreeSet<Key>>,
+}
+
+impl PodCache {
+    /// An index of this store. It has to be told of what happens, after the store was.
+    pub fn new(store: Store<Pod>) -> Self {
+        Self { store, index: Arc::default() }
+    }
+
+    /// Something happened to a pod.
+    pub fn observe(&self, event: &Event<Pod>) {
+        match event {
+            Event::Apply(pod) | Event::InitApply(pod) => self.lock().insert(pod),
+            Event::Delete(pod) => self.lock().remove(&key_of(pod)),
+            // What a new list leaves out is no longer in the store, and is dropped when it is looked for.
+            Event::Init | Event::InitDone => {}
+        }
+    }
+
+    /// The pods of a NodeSet, and those that could be, in the order of their names.
+    pub fn of(&self, namespace: &str, nodeset: &str) -> Vec<Arc<Pod>> {
+        let mut index = self.lock();
+        let names = index.pods.get(&(namespace.to_owned(), nodeset.to_owned())).cloned().unwrap_or_default();
+        let mut found = Vec::with_capacity(names.len());
+        for name in names {
+            match self.store.get(&ObjectRef::new(&name).within(namespace)) {
+                Some(pod) => found.push(pod),
+                None => index.remove(&(namespace.to_owned(), name)),
+            }
+        }
+        found
+    }
+
+    /// Namespaces and names of the NodeSets that have a pod on a Kubernetes node.
+    pub fn nodesets_on(&self, node: &str) -> BTreeSet<Key> {
+        let index = self.lock();
+        let pods = index.hosts.get(node).into_iter().flatten();
+        pods.filter_map(|pod| Some((&pod.0, &index.nodesets.get(pod)?.0)))
+            .flat_map(|(namespace, nodesets)| nodesets.iter().map(|name| (namespace.clone(), name.clone())))
+            .collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Index> {
+        // Each change leaves the index whole.
+        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Index {
+    fn insert(&mut self, pod: &Pod) {
+        let key = key_of(pod);
+        let host = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).filter(|name| !name.is_empty());
+        let entry = (nodesets_of(pod), host);
+        if self.nodesets.get(&key) == Some(&entry) {
+            return;
+        }
+        self.remove(&key);
+        for nodeset in &entry.0 {
+            self.pods.entry((key.0.clone(), nodeset.clone())).or_default().insert(key.1.clone());
+        }
+        if let Some(host) = &entry.1 {
+            self.hosts.entry(host.clone()).or_default().insert(key.clone());
+        }
+        self.nodesets.insert(key, entry);
+    }
+
+    fn remove(&mut self, key: &Key) {
+        let Some((nodesets, host)) = self.nodesets.remove(key) else { return };
+        for nodeset in nodesets {
+            discard(&mut self.pods, &(key.0.clone(), nodeset), &key.1);
+        }
+        if let Some(host) = host {
+            discard(&mut self.hosts, &host, key);
+        }
+    }
+}
+
+/// Takes an item out of a set, and the set away when it is empty.
+fn discard<K: Ord, V: Ord>(sets: &mut BTreeMap<K, BTreeSet<V>>, key: &K, item: &V) {
+    if let Some(set) = sets.get_mut(key) {
+        set.remove(item);
+        if set.is_empty() {
+            sets.remove(key);
+        }
+    }
+}
+
+fn key_of(pod: &Pod) -> Key {
+    (pod.namespace().unwrap_or_default(), pod.name_any())
+}
+
+/// The NodeSets that a pod concerns.
+pub fn nodesets_of(pod: &Pod) -> BTreeSet<String> {
+    let controller =
+        controller_of(&pod.metadata).filter(|owner| owner.kind == "NodeSet").map(|owner| &owner.name);
+    controller.into_iter().chain(pod.labels().get(APP_INSTANCE)).cloned().collect()
+}
+
+/// Whether a pod is of this NodeSet, or could be.
+pub fn concerns(pod: &Pod, nodeset: &str) -> bool {
+    nodesets_of(pod).contains(nodeset)
+}
+
+/// Drops what no decision looks at: of thousands of pods only little is kept.
+pub fn trim_pod(pod: &mut Pod) {
+    pod.metadata.managed_fields = None;
+    if let Some(spec) = pod.spec.take() {
+        pod.spec = Some(PodSpec {
+            node_name: spec.node_name,
+            hostname: spec.hostname,
+            host_network: spec.host_network,
+            affinity: spec.affinity,
+            ..PodSpec::default()
+        });
+    }
+    if let Some(status) = &mut pod.status {
+        let statuses = status.container_statuses.take().unwrap_or_default();
+        // What is left says whether a container ever ran.
+        status.container_statuses = Some(
+            statuses
+                .into_iter()
+                .map(|mut container| {
+                    container.image = String::new();
+                    container.image_id = String::new();
+                    container.resources = None;
+                    container.volume_mounts = None;
+                    container.allocated_resources_status = None;
+                    container
+                })
+                .collect(),
+        );
+        status.init_container_statuses = None;
+        status.ephemeral_container_statuses = None;
+        status.resource_claim_statuses = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::runtime::reflector;
+    use serde_json::json;
+
+    fn pod(name: &str, label: &str, owner: &str) -> Pod {
+        let owners = json!([{ "apiVersion": "slinky.slurm.net/v1beta1", "kind": "NodeSet", "name": owner,
+            "uid": "u", "controller": true }]);
+        let metadata = json!({ "name": name, "namespace": "ns", "labels": { APP_INSTANCE: label },
+            "ownerReferences": owners });
+        serde_json::from_value(json!({ "metadata": metadata })).unwrap()
+    }
+
+    #[test]
+    fn pods_are_found_by_their_label_and_by_their_controller() {
+        let (store, mut writer) = reflector::store();
+        let cache = PodCache::new(store);
+        let mut happens = |event: Event<Pod>| {
+            writer.apply_watcher_event(&event);
+            cache.observe(&event);
+        };
+        let names = |nodeset| cache.of("ns", nodeset).iter().map(|pod| pod.name_any()).collect::<Vec<_>>();
+        happens(Event::Apply(pod("a-1", "a", "a")));
+        happens(Event::Apply(pod("a-0", "a", "a")));
+        happens(Event::Apply(pod("odd", "b", "a")));
+        assert_eq!(names("a"), ["a-0", "a-1", "odd"]);
+        assert_eq!(names("b"), ["odd"]);
+        happens(Event::Apply(pod("odd", "b", "b")));
+        happens(Event::Delete(pod("a-1", "a", "a")));
+        assert_eq!(names("a"), ["a-0"], "one changed hands and one is gone");
+        // A new list without the last one.
+        happens(Event::Init);
+        happens(Event::InitDone);
+        assert!(names("a").is_empty());
+    }
+}

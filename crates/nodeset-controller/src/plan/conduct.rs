@@ -1,0 +1,288 @@
+//! How workers leave, stay and come back: marked before drained, drained before deleted, unmarked before undrained; and
+//! nothing that somebody else ordered is undone or overwritten.
+
+use super::cordon_reason::{self, is_ours};
+use super::daemons::Nodes;
+use super::effect::{Drain, Effect, Evidence, Removal, Undo, Why};
+use super::order::removal_order;
+use super::roster::{BURST, Fate, Roster};
+use super::update::Allowance;
+use crate::slurm::{Sight, View};
+use crate::worker::{Cause, Cordon, Worker};
+use jiff::{SignedDuration, Timestamp};
+use slurm_rest::{Node, NodeState};
+
+/// What slurmctld says of a node that it took out of service because its slurmd was silent.
+const NOT_RESPONDING: &str = "Not responding";
+
+/// What all workers of a NodeSet are treated by.
+pub struct Conduct<'a> {
+    /// Their namespace.
+    pub namespace: &'a str,
+    /// What is known of Slurm.
+    pub slurm: &'a View,
+    /// The Kubernetes nodes.
+    pub nodes: &'a Nodes,
+    /// Types of conditions of Kubernetes nodes that explain a cordon.
+    pub propagated_conditions: &'a [String],
+    /// How many may be away during an update.
+    pub allowance: Allowance,
+    /// How long a worker has to be ready to count.
+    pub min_ready: SignedDuration,
+    /// The time.
+    pub now: Timestamp,
+}
+
+/// What follows for the workers.
+#[derive(Debug, Default)]
+pub struct Conducted {
+    /// What to do.
+    pub effects: Vec<Effect>,
+    /// Who should leave and cannot yet.
+    pub waiting: Vec<Waiting>,
+}
+
+/// Somebody who should leave and cannot yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// The pod.
+    pub pod: String,
+    /// What it waits for.
+    pub for_: WaitFor,
+}
+
+/// What a worker that should leave waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum WaitFor {
+    /// Its Slurm node to be drained, and its jobs to end.
+    Drain,
+    /// Word from Slurm.
+    Slurm,
+    /// A person: it had a job when Slurm forgot it.
+    LostJob,
+    /// Other workers to be available.
+    Others,
+    /// The delay between failures.
+    Backoff(Timestamp),
+}
+
+impl Conduct<'_> {
+    /// Decides for all workers.
+    pub fn conduct(&self, workers: &[Worker], roster: &Roster) -> Conducted {
+        let mut sorted: Vec<_> = workers.iter().collect();
+        sorted.sort_by(|one, other| removal_order(one, other));
+        let mut conducted = Conducted::default();
+        let mut deletes =
+            Deletes { left: BURST, available: sorted.iter().filter(|worker| self.serves(worker)).count() };
+        for worker in sorted {
+            match roster.fate(worker) {
+                _ if worker.terminating => conducted.effects.extend(self.on_its_way(worker)),
+                Fate::Clear(why, not_before) => {
+                    self.clear(worker, why, not_before, &mut deletes, &mut conducted)
+                }
+                Fate::Leave(cause, why) => self.leave(worker, cause, why, &mut deletes, &mut conducted),
+                Fate::Stay => conducted.effects.extend(self.stay(worker)),
+            }
+        }
+        conducted
+    }
+
+    fn serves(&self, worker: &Worker) -> bool {
+        worker.is_alive() && worker.is_available(self.min_ready, self.now)
+    }
+
+    fn sight(&self, worker: &Worker) -> Sight<'_> {
+        self.slurm.sight(&worker.slurm_name)
+    }
+
+    /// A node whose slurmd is about to end gets no more jobs, whoever ended it.
+    fn on_its_way(&self, worker: &Worker) -> Option<Effect> {
+        match self.sight(worker) {
+            Sight::Present(node) if worker.started => {
+                drain(node, &cordon_reason::terminating()).map(Effect::Drain)
+            }
+            Sight::Present(_) | Sight::Absent | Sight::Unknown => None,
+        }
+    }
+
+    fn clear(
+        &self,
+        worker: &Worker,
+        why: Why,
+        not_before: Option<Timestamp>,
+        deletes: &mut Deletes,
+        conducted: &mut Conducted,
+    ) {
+        match not_before.filter(|time| *time > self.now) {
+            Some(time) => conducted.wait(worker, WaitFor::Backoff(time)),
+            None => deletes.push(worker, Evidence::Needless, why, conducted),
+        }
+    }
+
+    fn leave(
+        &self,
+        worker: &Worker,
+        cause: Cause,
+        why: Why,
+        deletes: &mut Deletes,
+        conducted: &mut Conducted,
+    ) {
+        if !worker.started && !worker.was_registered() {
+            return deletes.push(worker, Evidence::Needless, why, conducted);
+        }
+        let name = worker.slurm_name.clone();
+        match self.sight(worker) {
+            Sight::Unknown => conducted.wait(worker, WaitFor::Slurm),
+            Sight::Absent if worker.was_busy() => conducted.wait(worker, WaitFor::LostJob),
+            Sight::Absent if matches!(self.slurm, View::NotExpected) => {
+                // Somebody saw it in Slurm: there was one, and there may be again.
+                if worker.was_registered() {
+                    conducted.wait(worker, WaitFor::Slurm);
+                } else {
+                    deletes.push(worker, Evidence::NoSlurm, why, conducted);
+                }
+            }
+            Sight::Absent if worker.was_registered() && !worker.is_marked(cause) => {
+                conducted.effects.push(retire(worker, cause, None));
+            }
+            Sight::Absent => self.delete(worker, Evidence::Absent(name), (cause, why), deletes, conducted),
+            Sight::Present(node) => {
+                let drain = drain(node, &cordon_reason::pending_termination(self.namespace, &worker.name()));
+                if drain.is_some() || !worker.is_marked(cause) {
+                    conducted.effects.push(retire(worker, cause, drain));
+                    conducted.wait(worker, WaitFor::Drain);
+                } else if node.is_drained() {
+                    self.delete(worker, Evidence::Drained(name), (cause, why), deletes, conducted);
+                } else {
+                    conducted.wait(worker, WaitFor::Drain);
+                }
+            }
+        }
+    }
+
+    /// Deletes a worker; one that is replaced, only as long as enough others are available.
+    fn delete(
+        &self,
+        worker: &Worker,
+        evidence: Evidence,
+        (cause, why): (Cause, Why),
+        deletes: &mut Deletes,
+        conducted: &mut Conducted,
+    ) {
+        let serves = self.serves(worker);
+        if serves && cause == Cause::Update && deletes.available <= self.allowance.floor() {
+            return conducted.wait(worker, WaitFor::Others);
+        }
+        deletes.available -= usize::from(serves);
+        deletes.push(worker, evidence, why, conducted);
+    }
+
+    fn stay(&self, worker: &Worker) -> Option<Effect> {
+        let sight = self.sight(worker);
+        let cordoned =
+            worker.node.as_ref().and_then(|name| self.nodes.get(name)).filter(|node| node.unschedulable);
+        let reason = cordoned.map(|node| {
+            cordon_reason::node_cordoned(node, self.namespace, &worker.name(), self.propagated_conditions)
+        });
+        match (worker.cordon, sight) {
+            (_, Sight::Unknown) => None,
+            (Cordon::Ours(Cause::Node), _)
+                if worker.node.as_ref().is_some_and(|name| !self.nodes.contains_key(name)) =>
+            {
+                None
+            }
+            (Cordon::Ours(cause), Sight::Present(node)) => match reason {
+                Some(reason) => {
+                    let drain = drain(node, &reason);
+                    (cause != Cause::Node || drain.is_some()).then(|| retire(worker, Cause::Node, drain))
+                }
+                None => Some(restore(worker, true, self.undo(worker, node))),
+            },
+            (Cordon::Ours(_), Sight::Absent) => Some(restore(worker, true, None)),
+            (Cordon::Person, Sight::Present(node)) => {
+                let reason = cordon_reason::pod_cordoned(self.namespace, &worker.name());
+                drain(node, &reason).filter(|_| is_free(node)).map(Effect::Drain)
+            }
+            (Cordon::None, Sight::Present(node)) => match reason {
+                Some(reason) if is_free(node) => Some(retire(worker, Cause::Node, drain(node, &reason))),
+                Some(_) => None,
+                None => self.undo(worker, node).map(|undo| restore(worker, false, Some(undo))),
+            },
+            (Cordon::Person | Cordon::None, Sight::Absent) => None,
+        }
+    }
+
+    /// What of ours keeps the node of a worker that should work from working.
+    fn undo(&self, worker: &Worker, node: &Node) -> Option<Undo> {
+        if !worker.is_healthy() || worker.cordoned_by_person {
+            return None;
+        }
+        let drained = node.is(&NodeState::Drain) && !node.is(&NodeState::Undrain);
+        let down = node.is(&NodeState::Down);
+        let name = node.name.clone();
+        if is_ours(&node.reason) {
+            let made_before =
+                worker.created.zip(node.reason_changed_at).is_none_or(|(made, said)| made <= said);
+            // A drain that was meant for the pod before this one ends when the slurmd of this one is there.
+            let registered = has_registered_since(node) || (made_before && !down);
+            return match (drained, down) {
+                (_, true) if registered => Some(Undo::Resume(name)),
+                (true, false) if registered => Some(Undo::Undrain(name)),
+                _ => None,
+            };
+        }
+        // Silent because its pod was gone, and now there is another one.
+        let replaced = worker.created.zip(node.reason_changed_at).is_some_and(|(made, said)| made > said);
+        let silent = down && !drained && node.reason.contains(NOT_RESPONDING);
+        (silent && replaced && has_registered_since(node)).then_some(Undo::Resume(name))
+    }
+}
+
+/// Whether a slurmd registered that started after the reason was given.
+fn has_registered_since(node: &Node) -> bool {
+    node.slurmd_start_time.zip(node.reason_changed_at).is_some_and(|(started, said)| started >= said)
+}
+
+/// Whether nobody else has a say about the node: no reason of theirs, and slurmctld does not miss it.
+fn is_free(node: &Node) -> bool {
+    (node.reason.is_empty() || is_ours(&node.reason))
+        && !(node.is(&NodeState::Down) && node.reason.contains(NOT_RESPONDING))
+}
+
+/// The drain that a node lacks. It keeps the reason that somebody else gave.
+fn drain(node: &Node, reason: &str) -> Option<Drain> {
+    let drained = node.is(&NodeState::Drain) && !node.is(&NodeState::Undrain);
+    let foreign = !node.reason.is_empty() && !is_ours(&node.reason);
+    let reason = if foreign { String::new() } else { reason.to_owned() };
+    (!drained).then(|| Drain { node: node.name.clone(), reason })
+}
+
+fn retire(worker: &Worker, cause: Cause, drain: Option<Drain>) -> Effect {
+    Effect::Retire { pod: worker.reference(), cause, person: worker.cordoned_by_person, drain }
+}
+
+fn restore(worker: &Worker, unmark: bool, undo: Option<Undo>) -> Effect {
+    Effect::Restore { pod: worker.reference(), unmark, person: worker.cordoned_by_person, undo }
+}
+
+/// How many more pods this plan may delete.
+struct Deletes {
+    left: usize,
+    available: usize,
+}
+
+impl Deletes {
+    fn push(&mut self, worker: &Worker, evidence: Evidence, why: Why, conducted: &mut Conducted) {
+        if self.left == 0 {
+            return;
+        }
+        self.left -= 1;
+        conducted.effects.push(Effect::Delete(Removal { pod: worker.reference(), evidence, why }));
+    }
+}
+
+impl Conducted {
+    fn wait(&mut self, worker: &Worker, for_: WaitFor) {
+        self.waiting.push(Waiting { pod: worker.name(), for_ });
+    }
+}

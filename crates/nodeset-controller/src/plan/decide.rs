@@ -1,0 +1,202 @@
+//! Puts the decisions about one NodeSet together.
+
+use super::conduct::Conduct;
+use super::fit::expected_hostname;
+use super::membership::{Membership, membership};
+use super::mirror::Mirrors;
+use super::obstacle::MOST_NODES;
+use super::roster::{Fate, Place, Roster};
+use super::update::{Allowance, Update};
+use super::*;
+use crate::build::{
+    Hashes, WorkerTemplate, build_claims, build_daemon_pod, build_numbered_pod, build_revision_data,
+    build_template, revision_bytes, revision_hash, sshd_config_hash,
+};
+use crate::observe::Observed;
+use crate::worker::Worker;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::PodSpec;
+use kube::ResourceExt;
+use operator_runtime::Missing;
+use slinky_api::v1beta1::{NodeSet, ScalingMode};
+use std::time::Duration;
+
+/// Decides what to do.
+pub fn plan(observed: &Observed, now: Timestamp) -> Plan {
+    let nodeset = observed.nodeset.as_ref();
+    let Membership { workers, effects: adoptions } = membership(nodeset, &observed.pods);
+    let revisions = revisions(observed, &workers);
+    let mut obstacles = vec![];
+    let template = template(observed).map_err(|obstacle| obstacles.push(obstacle)).ok();
+    let pod_spec = template.as_ref().map(WorkerTemplate::pod_spec);
+    let deleting = nodeset.metadata.deletion_timestamp.is_some();
+    let leaving = deleting.then(|| release::leaving(observed, &workers));
+    let mut roster = match roster(observed, &workers, pod_spec) {
+        Ok(roster) => roster,
+        Err(obstacle) => {
+            obstacles.push(obstacle);
+            Roster { desired: workers.len(), ..Roster::default() }
+        }
+    };
+    let min_ready = SignedDuration::from_secs(nodeset.spec.min_ready_seconds.unwrap_or_default().into());
+    let allowance = Allowance::of(nodeset, roster.desired);
+    if !deleting && template.is_some() {
+        let slurm = &observed.slurm;
+        let hash = revisions.hash.as_str();
+        Update { nodeset, workers: &workers, hash, slurm, allowance, min_ready, now }.choose(&mut roster);
+    }
+    let namespace = nodeset.namespace().unwrap_or_default();
+    let conduct = Conduct {
+        namespace: &namespace,
+        slurm: &observed.slurm,
+        nodes: &observed.nodes,
+        propagated_conditions: &observed.propagated_conditions,
+        allowance,
+        min_ready,
+        now,
+    };
+    let conducted = conduct.conduct(&workers, &roster);
+    let pins = pins::pins(nodeset, &workers, &observed.nodes, pod_spec);
+    let hold = release::hold(observed);
+    let effects = if observed.controller.is_none() && !deleting {
+        vec![]
+    } else if leaving == Some(Leaving::Nothing) {
+        release::release(observed)
+    } else {
+        // Nobody comes before the NodeSet is sure to outlive them.
+        let creates = match template.as_ref().filter(|_| hold.is_none() && !deleting) {
+            Some(template) => {
+                creates(observed, template, &roster, &revisions.hash, pins.as_ref(), &mut obstacles)
+            }
+            None => vec![],
+        };
+        let owns = claims::owns(observed, &workers, |worker| {
+            matches!(roster.fate(worker), Fate::Leave(crate::worker::Cause::ScaleIn, _))
+        });
+        let records = records::defunct_records(observed, &workers);
+        adoptions.into_iter().chain(creates).chain(conducted.effects).chain(owns).chain(records).collect()
+    };
+    let mirrors = Mirrors { nodeset, slurm: &observed.slurm, nodes: &observed.nodes, now };
+    Plan {
+        desired: roster.desired,
+        hold,
+        effects,
+        pod_mirrors: mirrors.pods(&workers),
+        node_mirrors: mirrors.slurm_nodes(&workers),
+        again: again(&workers, &conducted.waiting, min_ready, now),
+        waiting: conducted.waiting,
+        leaving,
+        pins,
+        obstacles,
+        revisions,
+        workers,
+    }
+}
+
+/// What workers are made from.
+fn template(observed: &Observed) -> Result<WorkerTemplate, Obstacle> {
+    let name = &observed.nodeset.spec.controller_ref.name;
+    let controller = observed.controller.as_ref().ok_or_else(|| Missing::Controller(name.clone()))?;
+    let sssd_conf = observed.sssd_conf.as_ref().map_err(|error| Obstacle::Reference(error.clone()))?;
+    let hashes = Hashes { sshd_conf: sshd_config_hash(&observed.nodeset), sssd_conf: sssd_conf.clone() };
+    Ok(build_template(&observed.nodeset, controller, hashes, &observed.cluster_domain)?)
+}
+
+/// The revision that workers are made from, and what becomes of the others.
+fn revisions(observed: &Observed, workers: &[Worker]) -> Revisions {
+    let data = build_revision_data(&observed.nodeset);
+    let bytes = revision_bytes(&data);
+    let in_use = workers.iter().map(|worker| worker.hash.clone()).collect();
+    let hash = |collisions| revision_hash(&bytes, collisions);
+    revision::decide(&observed.nodeset, &observed.revisions, &data, &in_use, hash)
+}
+
+/// Who stays, who leaves, who is missing, as far as numbers and places go.
+fn roster(observed: &Observed, workers: &[Worker], spec: Option<&PodSpec>) -> Result<Roster, Obstacle> {
+    let nodeset = &observed.nodeset;
+    if nodeset.metadata.deletion_timestamp.is_some() {
+        return Ok(roster::nobody(workers));
+    }
+    if observed.controller.is_none() {
+        return Ok(Roster { desired: workers.len(), ..Roster::default() });
+    }
+    match nodeset.spec.scaling_mode {
+        ScalingMode::StatefulSet => {
+            let desired = usize::try_from(nodeset.spec.replicas).unwrap_or_default();
+            if desired > MOST_NODES {
+                return Err(Obstacle::Replicas(desired));
+            }
+            Ok(roster::numbered(workers, desired, &observed.backoff))
+        }
+        ScalingMode::DaemonSet => Ok(daemons::daemons(workers, &observed.nodes, spec, &observed.backoff)),
+    }
+}
+
+/// The pods to make. One that cannot be built keeps none of the others from being made.
+fn creates(
+    observed: &Observed,
+    template: &WorkerTemplate,
+    roster: &Roster,
+    hash: &str,
+    pins: Option<&Pins>,
+    obstacles: &mut Vec<Obstacle>,
+) -> Vec<Effect> {
+    let built = roster.missing.iter().map(|place| new_pod(observed, template, place, hash, pins));
+    let mut creates = vec![];
+    let mut refused = None;
+    for result in built {
+        match result {
+            Ok(new) => creates.push(Effect::Create(Box::new(new))),
+            Err(obstacle) => refused = Some(obstacle),
+        }
+    }
+    obstacles.extend(refused);
+    creates
+}
+
+fn new_pod(
+    observed: &Observed,
+    template: &WorkerTemplate,
+    place: &Place,
+    hash: &str,
+    pins: Option<&Pins>,
+) -> Result<NewPod, Obstacle> {
+    let nodeset: &NodeSet = &observed.nodeset;
+    let (pod, part, names_its_node) = match place {
+        Place::Ordinal(ordinal) => {
+            let pin = pins.and_then(|pins| pins.get(&ordinal.to_string())).map(String::as_str);
+            let pod = build_numbered_pod(template, nodeset, *ordinal, hash, pin)?;
+            (pod, nodeset.padded_ordinal(*ordinal), true)
+        }
+        Place::Node(name) => {
+            let hostname = observed.nodes.get(name).map(|node| expected_hostname(node)).unwrap_or_default();
+            let pod = build_daemon_pod(template, nodeset, name, &hostname, hash)?;
+            let plain = name.split('.').next() == Some(hostname.as_str());
+            (pod, hostname, plain)
+        }
+    };
+    let claims = build_claims(template, nodeset, &part);
+    let name = pod["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    Ok(NewPod { name, pod, names_its_node, claims })
+}
+
+/// When to look again although nothing that is watched changed: somebody will have been ready for long enough, or may be
+/// replaced.
+fn again(
+    workers: &[Worker],
+    waiting: &[Waiting],
+    min_ready: SignedDuration,
+    now: Timestamp,
+) -> Option<Duration> {
+    let matures = workers
+        .iter()
+        .filter(|worker| worker.is_healthy() && !worker.is_available(min_ready, now))
+        .filter_map(|worker| worker.ready?.since.map(|since| since + min_ready));
+    let retries = waiting.iter().filter_map(|waiting| match waiting.for_ {
+        WaitFor::Backoff(time) => Some(time),
+        WaitFor::Drain | WaitFor::Slurm | WaitFor::LostJob | WaitFor::Others => None,
+    });
+    let unregistered = update::becomes_overdue(workers, now);
+    let next = matures.chain(retries).chain(unregistered).min()?;
+    Some(Duration::from_secs(1) + Duration::try_from(next.duration_since(now)).unwrap_or_default())
+}

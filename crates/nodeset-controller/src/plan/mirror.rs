@@ -1,0 +1,214 @@
+//! What pods say of their Slurm nodes, and Slurm nodes of their pods. Only differences become writes; while Slurm is
+//! unknown, what is there stays.
+
+use super::daemons::Nodes;
+use super::effect::{NodeMirror, PodMirror};
+use super::features::{PodInfo, desired_features, desired_topology};
+use crate::slurm::{Sight, View};
+use crate::worker::{STATE_PREFIX, Worker};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Pod, PodCondition};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::ResourceExt;
+use slinky_api::labels::{self, annotations};
+use slinky_api::v1beta1::{NodeSet, ScalingMode};
+use slurm_rest::{Deadline, Node, NodeState, NodeUpdate};
+use std::collections::BTreeMap;
+
+/// Written for a job without end.
+const NEVER: &str = "9999-01-01T00:00:00Z";
+
+/// Base states in the order in which the first one counts, as conditions name them.
+const BASE: [(NodeState, &str); 7] = [
+    (NodeState::Allocated, "Allocated"),
+    (NodeState::Down, "Down"),
+    (NodeState::Error, "Error"),
+    (NodeState::Future, "Future"),
+    (NodeState::Idle, "Idle"),
+    (NodeState::Mixed, "Mixed"),
+    (NodeState::Unknown, "Unknown"),
+];
+
+/// Flags, of which a node may have any number.
+const FLAGS: [(NodeState, &str); 8] = [
+    (NodeState::Completing, "Completing"),
+    (NodeState::Drain, "Drain"),
+    (NodeState::Fail, "Fail"),
+    (NodeState::Invalid, "Invalid"),
+    (NodeState::InvalidReg, "InvalidReg"),
+    (NodeState::Maintenance, "Maintenance"),
+    (NodeState::NotResponding, "NotResponding"),
+    (NodeState::Undrain, "Undrain"),
+];
+
+/// What all workers of a NodeSet are compared with.
+pub struct Mirrors<'a> {
+    /// The NodeSet.
+    pub nodeset: &'a NodeSet,
+    /// What is known of Slurm.
+    pub slurm: &'a View,
+    /// The Kubernetes nodes.
+    pub nodes: &'a Nodes,
+    /// The time.
+    pub now: Timestamp,
+}
+
+impl Mirrors<'_> {
+    /// What pods should say and do not.
+    pub fn pods(&self, workers: &[Worker]) -> Vec<PodMirror> {
+        let staying = workers.iter().filter(|worker| !worker.terminating);
+        staying.filter_map(|worker| self.pod(worker)).collect()
+    }
+
+    fn pod(&self, worker: &Worker) -> Option<PodMirror> {
+        let mut mirror = PodMirror {
+            pod: worker.reference(),
+            labels: BTreeMap::new(),
+            annotations: BTreeMap::new(),
+            conditions: vec![],
+            ended: vec![],
+        };
+        let pod = &worker.pod;
+        for (key, value) in self.identity(worker) {
+            set(&mut mirror.labels, pod.labels(), key, Some(value));
+        }
+        if let Some(protected) = self.is_protected(worker) {
+            set(
+                &mut mirror.labels,
+                pod.labels(),
+                labels::POD_PROTECT,
+                protected.then(|| labels::TRUE.to_owned()),
+            );
+        }
+        if let Some(deadline) = self.deadline(worker) {
+            set(&mut mirror.annotations, pod.annotations(), annotations::POD_DEADLINE, deadline);
+        }
+        let host = worker.node.as_ref().and_then(|name| self.nodes.get(name));
+        if let Some(host) = host {
+            let topology = host.annotations.get(annotations::TOPOLOGY).cloned().unwrap_or_default();
+            set(&mut mirror.annotations, pod.annotations(), annotations::TOPOLOGY, Some(topology));
+        }
+        if let Sight::Present(node) = self.slurm.sight(&worker.slurm_name) {
+            (mirror.conditions, mirror.ended) = conditions(pod, node, self.now);
+        }
+        let differs = !(mirror.labels.is_empty()
+            && mirror.annotations.is_empty()
+            && mirror.conditions.is_empty()
+            && mirror.ended.is_empty());
+        differs.then_some(mirror)
+    }
+
+    /// The labels that say which pod it is; an adopted pod may lack them.
+    fn identity(&self, worker: &Worker) -> Vec<(&'static str, String)> {
+        let mut identity = vec![(labels::POD_NAME, worker.name())];
+        let name = worker.pod.labels().get(labels::POD_NAME);
+        if name != Some(&worker.name()) && worker.mode == Some(ScalingMode::StatefulSet) {
+            // The number as it stands in the name, whatever the padding is today.
+            let number = worker.name().rsplit('-').next().unwrap_or_default().to_owned();
+            identity.push((labels::POD_INDEX, number));
+        }
+        identity
+    }
+
+    /// Whether an eviction must not take the pod; `None` if that cannot be told now.
+    fn is_protected(&self, worker: &Worker) -> Option<bool> {
+        if !self.nodeset.spec.workload_disruption_protection {
+            return Some(false);
+        }
+        match (self.slurm, self.slurm.sight(&worker.slurm_name)) {
+            (_, Sight::Present(node)) => Some(node.is_busy()),
+            (View::Known(_), Sight::Absent) if !worker.was_busy() => Some(false),
+            (_, Sight::Absent | Sight::Unknown) => None,
+        }
+    }
+
+    /// When the pod's work is over; `None` if that cannot be told now.
+    fn deadline(&self, worker: &Worker) -> Option<Option<String>> {
+        let jobs = self.slurm.snapshot()?.jobs.as_ref();
+        match (self.slurm.sight(&worker.slurm_name), jobs) {
+            (Sight::Present(node), None) if !node.is_busy() => Some(None),
+            (Sight::Present(_), Some(jobs)) => {
+                Some(jobs.deadlines.get(&worker.slurm_name).map(|deadline| match deadline {
+                    Deadline::At(time) => time.to_string(),
+                    Deadline::Never => NEVER.to_owned(),
+                }))
+            }
+            (Sight::Present(_) | Sight::Absent | Sight::Unknown, _) => None,
+        }
+    }
+
+    /// What Slurm nodes should say and do not.
+    pub fn slurm_nodes(&self, workers: &[Worker]) -> Vec<NodeMirror> {
+        let bound = workers.iter().filter(|worker| worker.is_alive());
+        bound.flat_map(|worker| self.slurm_node(worker)).collect()
+    }
+
+    fn slurm_node(&self, worker: &Worker) -> Vec<NodeMirror> {
+        let (Sight::Present(node), Some(host)) = (
+            self.slurm.sight(&worker.slurm_name),
+            worker.node.as_ref().and_then(|name| self.nodes.get(name)),
+        ) else {
+            return vec![];
+        };
+        let info = PodInfo::of(self.nodeset, worker, &host.name);
+        let comment = worker.is_healthy() && !info.is_in(&node.comment);
+        let features =
+            desired_features(node, host.annotations.get(annotations::FEATURES).map(String::as_str));
+        let told = worker.pod.annotations().get(annotations::TOPOLOGY).map(String::as_str);
+        let topology =
+            desired_topology(node, host.annotations.get(annotations::TOPOLOGY).map(String::as_str), told);
+        let updates = [
+            topology.map(NodeUpdate::Topology),
+            features.map(|(available, active)| NodeUpdate::Features { available, active }),
+            comment.then(|| NodeUpdate::Comment(info.to_comment())),
+        ];
+        updates.into_iter().flatten().map(|update| NodeMirror { node: node.name.clone(), update }).collect()
+    }
+}
+
+/// Notes a value that differs.
+fn set(
+    changes: &mut BTreeMap<String, Option<String>>,
+    present: &BTreeMap<String, String>,
+    key: &str,
+    value: Option<String>,
+) {
+    if present.get(key) != value.as_ref() {
+        changes.insert(key.to_owned(), value);
+    }
+}
+
+/// The states of a node as conditions name them: one base state and the flags.
+pub fn states(node: &Node) -> Vec<&'static str> {
+    let base = BASE.iter().find(|(state, _)| node.is(state));
+    let flags = FLAGS.iter().filter(|(state, _)| node.is(state));
+    base.into_iter().chain(flags).map(|(_, name)| *name).collect()
+}
+
+/// Conditions to set and types of conditions to remove, so that a pod says what its node is like.
+fn conditions(pod: &Pod, node: &Node, now: Timestamp) -> (Vec<PodCondition>, Vec<String>) {
+    let present = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let present: BTreeMap<&str, &PodCondition> =
+        present.map(|condition| (condition.type_.as_str(), condition)).collect();
+    let wanted: Vec<_> = states(node).into_iter().map(|state| format!("{STATE_PREFIX}{state}")).collect();
+    let ended = present
+        .keys()
+        .filter(|name| name.starts_with(STATE_PREFIX) && !wanted.iter().any(|type_| type_ == *name));
+    let ended = ended.map(|name| (*name).to_owned()).collect();
+    let message = Some(node.reason.clone()).filter(|reason| !reason.is_empty());
+    let set = wanted.into_iter().filter_map(|type_| {
+        let before = present.get(type_.as_str()).filter(|condition| condition.status == "True");
+        if before.is_some_and(|before| before.message.clone().filter(|text| !text.is_empty()) == message) {
+            return None;
+        }
+        let since = before.and_then(|before| before.last_transition_time.clone()).unwrap_or(Time(now));
+        Some(PodCondition {
+            type_,
+            status: "True".to_owned(),
+            message: message.clone(),
+            last_transition_time: Some(since),
+            ..PodCondition::default()
+        })
+    });
+    (set.collect(), ended)
+}

@@ -1,0 +1,44 @@
+//! What keeps a NodeSet from being what it should be.
+
+use crate::build::BuildError;
+use operator_runtime::references::ReferenceError;
+use operator_runtime::{Class, Classify, Missing};
+use std::sync::Arc;
+
+/// Most nodes that one Slurm cluster can have.
+pub const MOST_NODES: usize = 65_536;
+
+/// Why something is not done. What runs goes on as it is.
+#[derive(Debug, thiserror::Error)]
+pub enum Obstacle {
+    /// Something that the spec refers to is not there.
+    #[error(transparent)]
+    Missing(#[from] Missing),
+    /// Something that the spec refers to cannot be read.
+    #[error(transparent)]
+    Reference(#[from] Arc<ReferenceError>),
+    /// Worker pods cannot be built; only an edit helps.
+    #[error(transparent)]
+    Build(#[from] BuildError),
+    /// There can be no such number of workers.
+    #[error("spec.replicas: {0} is more than the {MOST_NODES} nodes that a Slurm cluster can have")]
+    Replicas(usize),
+}
+
+impl Classify for Obstacle {
+    fn class(&self) -> Class {
+        match self {
+            Self::Missing(missing) => missing.class(),
+            Self::Reference(error) => error.class(),
+            Self::Build(_) | Self::Replicas(_) => Class::Invalid,
+        }
+    }
+
+    fn category(&self) -> &'static str {
+        match self {
+            Self::Missing(missing) => missing.category(),
+            Self::Reference(error) => error.category(),
+            Self::Build(_) | Self::Replicas(_) => "InvalidSpec",
+        }
+    }
+}

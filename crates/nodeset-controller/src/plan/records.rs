@@ -1,0 +1,42 @@
+//! Which records of Slurm nodes are deleted because neither their pod nor their Kubernetes node exists any more.
+
+use super::effect::Effect;
+use super::features::PodInfo;
+use super::fit::expected_hostname;
+use crate::observe::Observed;
+use crate::slurm::View;
+use crate::worker::Worker;
+use kube::ResourceExt;
+use slinky_api::v1beta1::{PruneSlurmNodeRecords, ScalingMode};
+use slurm_rest::{Node, NodeState};
+
+/// The records to delete, in the order of their names.
+pub fn defunct_records(observed: &Observed, workers: &[Worker]) -> Vec<Effect> {
+    let spec = &observed.nodeset.spec;
+    let wanted = spec.prune_slurm_node_records == PruneSlurmNodeRecords::NodeNotFound
+        && spec.scaling_mode == ScalingMode::DaemonSet;
+    let View::Known(known) = &observed.slurm else { return vec![] };
+    if !wanted {
+        return vec![];
+    }
+    let certain = known.snapshot.nodes.values().filter(|node| !known.doubtful.contains(&node.name));
+    certain.filter_map(|node| defunct(observed, workers, node)).collect()
+}
+
+fn defunct(observed: &Observed, workers: &[Worker], node: &Node) -> Option<Effect> {
+    let info = PodInfo::parse(&node.comment)?;
+    let nodeset = &observed.nodeset;
+    let ours = info.namespace == nodeset.namespace().unwrap_or_default()
+        && info.node_set_name == nodeset.name_any()
+        && nodeset.uid().is_some_and(|uid| uid == info.node_set_uid);
+    let silent = node.is(&NodeState::Down) && node.is(&NodeState::NotResponding);
+    let backed =
+        workers.iter().any(|worker| worker.name() == info.pod_name || worker.slurm_name == node.name);
+    let hosted = observed.nodes.get(&info.node).is_some_and(|host| expected_hostname(host) == node.name);
+    let named = !info.pod_name.is_empty() && !info.node.is_empty();
+    (ours && silent && named && !backed && !hosted).then(|| Effect::Forget {
+        node: node.name.clone(),
+        pod: info.pod_name,
+        host: info.node,
+    })
+}

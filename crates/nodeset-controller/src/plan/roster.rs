@@ -1,0 +1,123 @@
+//! Who stays, who leaves and who is missing, as far as numbers and places go. Nothing here depends on Slurm.
+
+use super::effect::Why;
+use super::order::removal_order;
+use crate::worker::{Cause, Phase, Worker};
+use jiff::Timestamp;
+use slinky_api::v1beta1::ScalingMode;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Most pods that one plan makes, and most that it deletes.
+pub const BURST: usize = 250;
+
+/// What becomes of a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It stays.
+    Stay,
+    /// It leaves, as soon as no job holds it.
+    Leave(Cause, Why),
+    /// It ended by itself and makes room, but not before this time.
+    Clear(Why, Option<Timestamp>),
+}
+
+/// Where a new pod goes.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place {
+    /// It gets this number.
+    Ordinal(i32),
+    /// It goes to this Kubernetes node.
+    Node(String),
+}
+
+/// Who stays, who leaves, who is missing.
+#[derive(Debug, Default)]
+pub struct Roster {
+    /// What becomes of each worker, by UID; those that are not named stay.
+    pub fates: BTreeMap<String, Fate>,
+    /// Pods to make.
+    pub missing: Vec<Place>,
+    /// How many workers there should be.
+    pub desired: usize,
+}
+
+impl Roster {
+    /// What becomes of a worker.
+    pub fn fate(&self, worker: &Worker) -> Fate {
+        self.fates.get(&uid(worker)).copied().unwrap_or(Fate::Stay)
+    }
+
+    /// Decides about a worker.
+    pub fn decide(&mut self, worker: &Worker, fate: Fate) {
+        self.fates.insert(uid(worker), fate);
+    }
+
+    /// Whether a worker stays.
+    pub fn stays(&self, worker: &Worker) -> bool {
+        self.fate(worker) == Fate::Stay
+    }
+}
+
+fn uid(worker: &Worker) -> String {
+    worker.reference().uid
+}
+
+/// When pods that fail again and again may be replaced, by name: the next one at the same place has the same.
+pub type Backoff = BTreeMap<String, Timestamp>;
+
+/// Decides about numbered workers: as many as `desired`, the lowest free numbers first.
+pub fn numbered(workers: &[Worker], desired: usize, backoff: &Backoff) -> Roster {
+    let mut roster = Roster { desired, ..Roster::default() };
+    leave_old_mode(&mut roster, workers, ScalingMode::StatefulSet);
+    let ours = || workers.iter().filter(|worker| worker.mode == Some(ScalingMode::StatefulSet));
+    for worker in ours().filter(|worker| !worker.terminating && worker.is_finished()) {
+        roster.decide(worker, Fate::Clear(why_ended(worker), backoff.get(&worker.name()).copied()));
+    }
+    let mut alive: Vec<_> = ours().filter(|worker| worker.is_alive()).collect();
+    // Those that were chosen before are chosen again, whatever happened since.
+    alive.sort_by(|one, other| {
+        let chosen = |worker: &Worker| !worker.is_marked(Cause::ScaleIn);
+        chosen(one).cmp(&chosen(other)).then_with(|| removal_order(one, other))
+    });
+    let surplus = alive.len().saturating_sub(desired);
+    for worker in alive.into_iter().take(surplus) {
+        roster.decide(worker, Fate::Leave(Cause::ScaleIn, Why::Surplus));
+    }
+    let taken: BTreeSet<i32> = workers.iter().filter_map(|worker| worker.ordinal).collect();
+    let free = (0..i32::MAX).filter(|ordinal| !taken.contains(ordinal));
+    // Whoever is still there counts, on its way out too: never more pods than wanted.
+    let missing = desired.saturating_sub(workers.len()).min(BURST);
+    roster.missing = free.take(missing).map(Place::Ordinal).collect();
+    roster
+}
+
+/// Everybody leaves.
+pub fn nobody(workers: &[Worker]) -> Roster {
+    let mut roster = Roster::default();
+    for worker in workers.iter().filter(|worker| !worker.terminating) {
+        let fate = if worker.is_finished() {
+            Fate::Clear(why_ended(worker), None)
+        } else {
+            Fate::Leave(Cause::ScaleIn, Why::Surplus)
+        };
+        roster.decide(worker, fate);
+    }
+    roster
+}
+
+/// Workers of the other scaling mode leave.
+pub fn leave_old_mode(roster: &mut Roster, workers: &[Worker], mode: ScalingMode) {
+    for worker in workers.iter().filter(|worker| worker.mode != Some(mode) && !worker.terminating) {
+        let fate = if worker.is_finished() {
+            Fate::Clear(why_ended(worker), None)
+        } else {
+            Fate::Leave(Cause::ScaleIn, Why::Surplus)
+        };
+        roster.decide(worker, fate);
+    }
+}
+
+/// Why a worker that ended makes room.
+pub fn why_ended(worker: &Worker) -> Why {
+    if worker.phase == Phase::Succeeded { Why::Succeeded } else { Why::Failed }
+}

@@ -1,0 +1,120 @@
+//! One worker on each Kubernetes node that fits.
+
+use crate::plan::scene::Scene;
+use crate::plan::testing::minute;
+use rstest::rstest;
+use serde_json::{Value, json};
+
+fn scene() -> Scene {
+    Scene::new(&json!({ "scalingMode": "DaemonSet" }))
+}
+
+fn on(node: &str, change: &Value) -> Value {
+    let mut daemon = json!({
+        "metadata": { "generateName": "gpu-", "labels": { "nodeset.slinky.slurm.net/scaling-mode": "DaemonSet",
+            "nodeset.slinky.slurm.net/pod-hostname": node } },
+        "spec": { "nodeName": node, "hostname": node },
+    });
+    crate::plan::testing::merge(&mut daemon, change);
+    daemon
+}
+
+#[test]
+fn every_node_that_fits_gets_one() {
+    let tainted = json!({ "spec": { "taints": [{ "key": "k", "effect": "NoSchedule" }] } });
+    let scene = scene().host("node-b", &json!({})).host("node-c", &tainted);
+    assert_eq!(scene.effects().len(), 2);
+    assert_eq!(scene.plan().desired, 2);
+    assert_eq!(scene.effects(), scene.effects(), "the names are functions of the nodes");
+}
+
+#[rstest]
+#[case::failed("Failed", "delete gpu-x (Failed, needless)")]
+#[case::succeeded("Succeeded", "delete gpu-x (Succeeded, needless)")]
+fn whoever_ended_makes_room_before_the_next_one_comes(#[case] phase: &str, #[case] expected: &str) {
+    let scene =
+        scene().worker("gpu-x", &on("node-a", &json!({ "status": { "phase": phase, "conditions": [] } })));
+    assert_eq!(scene.effects(), [expected]);
+}
+
+#[rstest]
+#[case::the_older_one(false, "gpu-x")]
+#[case::the_busy_one(true, "gpu-y")]
+fn of_two_on_one_node_one_stays(#[case] newer_is_busy: bool, #[case] stays: &str) {
+    let ready = |at: i64, state: Option<&str>| {
+        let mut conditions =
+            vec![json!({ "type": "Ready", "status": "True", "lastTransitionTime": minute(at) })];
+        conditions.extend(state.map(|state| json!({ "type": state, "status": "True" })));
+        on("node-a", &json!({ "status": { "conditions": conditions } }))
+    };
+    let scene = scene()
+        .worker("gpu-x", &ready(1, None))
+        .worker("gpu-y", &ready(2, newer_is_busy.then_some("SlurmNodeStateMixed")))
+        .slurm("node-a", &["MIXED"], "");
+    let effects = scene.effects();
+    assert_eq!(effects.len(), 1, "{effects:?}");
+    assert!(!effects[0].contains(stays), "{effects:?}");
+}
+
+#[test]
+fn a_node_that_no_longer_fits_loses_its_worker_once_drained() {
+    let scene = Scene::new(
+        &json!({ "scalingMode": "DaemonSet", "template": { "spec": { "nodeSelector": { "a": "b" } } } }),
+    )
+    .worker("gpu-x", &on("node-a", &json!({})))
+    .slurm("node-a", &["IDLE"], "");
+    let effects = scene.effects();
+    assert!(effects[0].starts_with("mark gpu-x for scale-in and drain"), "{effects:?}");
+}
+
+#[rstest]
+#[case::unreachable("node.kubernetes.io/unreachable", false)]
+#[case::not_ready("node.kubernetes.io/not-ready", false)]
+#[case::of_an_administrator("maintenance", true)]
+fn a_node_that_is_away_for_a_moment_keeps_its_worker(#[case] taint: &str, #[case] leaves: bool) {
+    let tainted = json!({ "spec": { "taints": [{ "key": taint, "effect": "NoExecute" }] } });
+    let scene = scene().host("node-a", &tainted).worker("gpu-x", &on("node-a", &json!({}))).slurm(
+        "node-a",
+        &["IDLE"],
+        "",
+    );
+    assert_eq!(!scene.effects().is_empty(), leaves, "{:?}", scene.effects());
+}
+
+#[test]
+fn another_hostname_is_another_worker() {
+    let named =
+        json!({ "metadata": { "annotations": { "nodeset.slinky.slurm.net/hostname-override": "other" } } });
+    let scene = scene().host("node-a", &named).worker("gpu-x", &on("node-a", &json!({}))).slurm(
+        "node-a",
+        &["IDLE"],
+        "",
+    );
+    let effects = scene.effects();
+    assert!(effects[0].starts_with("mark gpu-x for update and drain"), "{effects:?}");
+}
+
+#[test]
+fn a_pod_that_waits_for_a_node_that_is_gone_waits_no_longer() {
+    let affinity = json!({ "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": { "nodeSelectorTerms": [
+        { "matchFields": [{ "key": "metadata.name", "operator": "In", "values": ["gone"] }] }] } } });
+    let waiting = on(
+        "gone",
+        &json!({ "spec": { "nodeName": null, "affinity": affinity },
+        "status": { "phase": "Pending", "conditions": [], "containerStatuses": [] } }),
+    );
+    let scene = scene().worker("gpu-x", &waiting).worker("gpu-y", &on("node-a", &json!({}))).slurm(
+        "node-a",
+        &["IDLE"],
+        "",
+    );
+    assert_eq!(scene.effects(), ["delete gpu-x (NodeGone, needless)"]);
+}
+
+#[test]
+fn without_a_template_nobody_comes_or_goes() {
+    let scene = Scene::new(&json!({ "scalingMode": "DaemonSet", "extraConf": "Weight10" }))
+        .worker("gpu-x", &on("node-a", &json!({})))
+        .slurm("node-a", &["IDLE"], "");
+    assert!(scene.effects().is_empty(), "{:?}", scene.effects());
+}

@@ -1,0 +1,215 @@
+//! What holds for every plan, whatever is there.
+
+use crate::plan::effect::{Effect, Evidence};
+use crate::plan::scene::Scene;
+use crate::plan::{Plan, WaitFor};
+use crate::slurm::{Sight, View};
+use crate::worker::{Cause, Worker};
+use proptest::prelude::*;
+use proptest::sample::select;
+use serde_json::{Value, json};
+
+/// One worker: its revision, mark, phase, Slurm node, and whether it was seen there.
+#[derive(Clone, Debug)]
+struct Case {
+    old: bool,
+    mark: Option<&'static str>,
+    status: &'static str,
+    slurm: Option<&'static [&'static str]>,
+    reason: &'static str,
+    mirrored: Option<&'static str>,
+    terminating: bool,
+}
+
+fn case() -> impl Strategy<Value = Case> {
+    let states: Vec<Option<&'static [&'static str]>> = vec![
+        None,
+        Some(&["IDLE"]),
+        Some(&["MIXED"]),
+        Some(&["IDLE", "DRAIN"]),
+        Some(&["ALLOCATED", "DRAIN"]),
+        Some(&["DOWN"]),
+        Some(&["DOWN", "DRAIN"]),
+    ];
+    (
+        any::<bool>(),
+        select(vec![None, Some("scale-in"), Some("update"), Some("node"), Some("")]),
+        select(vec!["ready", "ready", "ready", "unready", "pending", "failed"]),
+        select(states),
+        select(vec!["", "slurm-operator: x", "disk"]),
+        select(vec![None, Some("Idle"), Some("Mixed")]),
+        proptest::bool::weighted(0.1),
+    )
+        .prop_map(|(old, mark, status, slurm, reason, mirrored, terminating)| Case {
+            old,
+            mark,
+            status,
+            slurm,
+            reason,
+            mirrored,
+            terminating,
+        })
+}
+
+fn pod(case: &Case) -> Value {
+    let mut change = json!({ "metadata": {}, "status": {} });
+    if case.old {
+        change["metadata"]["labels"] = json!({ "controller.kubernetes.io/hash": "old" });
+    }
+    if let Some(by) = case.mark {
+        change["metadata"]["annotations"] = json!({ "nodeset.slinky.slurm.net/pod-cordon": "true",
+            "nodeset.slinky.slurm.net/pod-cordon-by": if by.is_empty() { Value::Null } else { json!(by) } });
+    }
+    if case.terminating {
+        change["metadata"]["deletionTimestamp"] = json!("2027-01-15T08:00:00Z");
+    }
+    let ready = json!({ "type": "Ready", "status": "True", "lastTransitionTime": "2023-03-28T00:00:00Z" });
+    let mut conditions = if case.status == "ready" { vec![ready] } else { vec![] };
+    conditions.extend(
+        case.mirrored.map(|state| json!({ "type": format!("SlurmNodeState{state}"), "status": "True" })),
+    );
+    change["status"]["conditions"] = json!(conditions);
+    match case.status {
+        "pending" => {
+            change["status"]["phase"] = json!("Pending");
+            change["status"]["containerStatuses"] = json!([]);
+        }
+        "failed" => change["status"]["phase"] = json!("Failed"),
+        _ => {}
+    }
+    change
+}
+
+fn scene(replicas: usize, max_unavailable: usize, cases: &[Case]) -> Scene {
+    let strategy = json!({ "type": "RollingUpdate", "rollingUpdate": { "maxUnavailable": max_unavailable } });
+    let mut scene = Scene::new(&json!({ "replicas": replicas, "updateStrategy": strategy }));
+    for (ordinal, case) in cases.iter().enumerate() {
+        let name = format!("gpu-{ordinal}");
+        scene = scene.worker(&name, &pod(case));
+        if let Some(states) = case.slurm {
+            scene = scene.slurm(&name, states, case.reason);
+        }
+    }
+    scene
+}
+
+fn worker<'a>(plan: &'a Plan, name: &str) -> &'a Worker {
+    plan.workers.iter().find(|worker| worker.name() == name).unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
+
+    #[test]
+    fn never_more_pods_than_wanted(replicas in 0usize..6, cases in prop::collection::vec(case(), 0..6)) {
+        let plan = scene(replicas, 1, &cases).plan();
+        let creates = plan.effects.iter().filter(|effect| effect.is_create()).count();
+        prop_assert!(creates == 0 || plan.workers.len() + creates <= replicas);
+    }
+
+    #[test]
+    fn no_pod_with_a_job_is_deleted(replicas in 0usize..6, cases in prop::collection::vec(case(), 0..6)) {
+        let scene = scene(replicas, 1, &cases);
+        let plan = scene.plan();
+        for effect in &plan.effects {
+            let Effect::Delete(removal) = effect else { continue };
+            let worker = worker(&plan, &removal.pod.name);
+            match (&removal.evidence, scene.observed.slurm.sight(&worker.slurm_name)) {
+                (Evidence::Drained(_), Sight::Present(node)) => {
+                    prop_assert!(node.is_drained());
+                    prop_assert!(matches!(worker.cordon, crate::worker::Cordon::Ours(_)), "it has no mark");
+                }
+                (Evidence::Absent(_), Sight::Absent) => prop_assert!(!worker.was_busy()),
+                (Evidence::Needless, _) => prop_assert!(worker.is_finished() || !worker.started),
+                (evidence, sight) => prop_assert!(false, "{evidence:?} with {sight:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn an_update_never_takes_more_than_allowed(
+        replicas in 1usize..6, max in 0usize..4, cases in prop::collection::vec(case(), 0..6)
+    ) {
+        let plan = scene(replicas, max, &cases).plan();
+        let now = crate::plan::testing::minute(60);
+        let serves = |worker: &Worker| worker.is_alive() && worker.is_available(jiff::SignedDuration::ZERO, now);
+        let available = plan.workers.iter().filter(|worker| serves(worker)).count();
+        let deleted = |why: fn(&crate::plan::Why) -> bool| plan.effects.iter().filter(|effect| match effect {
+            Effect::Delete(removal) => why(&removal.why) && serves(worker(&plan, &removal.pod.name)),
+            _ => false,
+        }).count();
+        let updated = deleted(|why| matches!(why, crate::plan::Why::Outdated | crate::plan::Why::Unregistered));
+        let all = deleted(|_| true);
+        prop_assert!(updated == 0 || available - all >= replicas.saturating_sub(max.min(replicas)));
+    }
+
+    #[test]
+    fn what_a_person_ordered_is_never_undone(replicas in 0usize..6, cases in prop::collection::vec(case(), 0..6)) {
+        let scene = scene(replicas, 1, &cases);
+        let plan = scene.plan();
+        for effect in &plan.effects {
+            match effect {
+                Effect::Restore { undo: Some(undo), .. } => {
+                    let (crate::plan::Undo::Undrain(name) | crate::plan::Undo::Resume(name)) = undo;
+                    let Sight::Present(node) = scene.observed.slurm.sight(name) else { panic!("unseen") };
+                    prop_assert!(node.reason.starts_with("slurm-operator: "), "{node:?}");
+                }
+                Effect::Retire { drain: Some(drain), .. } | Effect::Drain(drain) => {
+                    let Sight::Present(node) = scene.observed.slurm.sight(&drain.node) else { panic!("unseen") };
+                    prop_assert!(node.reason != "disk" || drain.reason.is_empty(), "{node:?}");
+                }
+                _ => {}
+            }
+        }
+    }
+
+    #[test]
+    fn without_word_from_slurm_nobody_who_may_work_is_touched(
+        replicas in 0usize..6, cases in prop::collection::vec(case(), 0..6)
+    ) {
+        let plan = scene(replicas, 1, &cases).unknown().plan();
+        for effect in &plan.effects {
+            match effect {
+                Effect::Create(_) => {}
+                Effect::Delete(removal) => {
+                    let worker = worker(&plan, &removal.pod.name);
+                    prop_assert!(worker.is_finished() || (!worker.started && !worker.was_registered()));
+                }
+                other => prop_assert!(false, "{other:?}"),
+            }
+        }
+        for mirror in &plan.pod_mirrors {
+            prop_assert!(mirror.ended.is_empty());
+            prop_assert!(!mirror.labels.contains_key(slinky_api::labels::POD_PROTECT));
+        }
+    }
+
+    #[test]
+    fn the_order_of_pods_is_of_no_account(
+        replicas in 0usize..6, cases in prop::collection::vec(case(), 0..6), seed in any::<u64>()
+    ) {
+        let mut scene = scene(replicas, 1, &cases);
+        let before = scene.effects();
+        let count = scene.observed.pods.len().max(1);
+        scene.observed.pods.rotate_left(usize::try_from(seed % 7).unwrap() % count);
+        prop_assert_eq!(before, scene.effects());
+    }
+
+    #[test]
+    fn everybody_who_should_leave_is_on_the_way_or_accounted_for(
+        replicas in 0usize..6, cases in prop::collection::vec(case(), 0..6)
+    ) {
+        let plan = scene(replicas, 1, &cases).plan();
+        let alive = plan.workers.iter().filter(|worker| worker.is_alive()).count();
+        let leaving = plan.effects.iter().filter(|effect| matches!(effect,
+            Effect::Retire { cause: Cause::ScaleIn, .. })
+            || matches!(effect, Effect::Delete(removal) if removal.why == crate::plan::Why::Surplus)).count();
+        let waiting = plan.waiting.iter().filter(|waiting| !matches!(waiting.for_, WaitFor::Backoff(_))).count();
+        prop_assert!(leaving + waiting >= alive.saturating_sub(replicas));
+    }
+}
+
+#[test]
+fn an_unknown_slurm_is_not_an_absent_one() {
+    assert_eq!(View::Unknown { why: String::new() }.sight("any"), Sight::Unknown);
+}

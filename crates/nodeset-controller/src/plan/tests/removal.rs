@@ -1,0 +1,170 @@
+//! Who may be deleted: nothing without evidence, and what is not known is not drained.
+
+use crate::plan::scene::Scene;
+use crate::plan::{Leaving, WaitFor};
+use crate::slurm::View;
+use rstest::rstest;
+use serde_json::{Value, json};
+
+fn marked() -> Value {
+    json!({ "metadata": { "annotations": {
+        "nodeset.slinky.slurm.net/pod-cordon": "true", "nodeset.slinky.slurm.net/pod-cordon-by": "scale-in" } } })
+}
+
+fn registered(state: &str) -> Value {
+    json!({ "status": { "conditions": [
+        { "type": "Ready", "status": "True", "lastTransitionTime": crate::plan::testing::minute(0) },
+        { "type": format!("SlurmNodeState{state}"), "status": "True" },
+    ] } })
+}
+
+const PENDING: &str = r#"{ "spec": { "nodeName": null }, "status": { "phase": "Pending", "conditions": [], "containerStatuses": [] } }"#;
+
+#[rstest]
+#[case::no_drain(&["IDLE"])]
+#[case::busy_and_draining(&["MIXED", "DRAIN"])]
+#[case::allocated_and_draining(&["ALLOCATED", "DRAIN"])]
+#[case::cleaning_up(&["IDLE", "DRAIN", "COMPLETING"])]
+#[case::being_undrained(&["IDLE", "DRAIN", "UNDRAIN"])]
+#[case::down(&["DOWN"])]
+fn a_node_that_is_not_drained_keeps_its_pod(#[case] states: &[&str]) {
+    let scene = Scene::new(&json!({ "replicas": 0 })).worker("gpu-0", &marked()).slurm("gpu-0", states, "");
+    assert!(!scene.effects().iter().any(|effect| effect.starts_with("delete")), "{:?}", scene.effects());
+}
+
+#[rstest]
+#[case::idle(&["IDLE", "DRAIN"])]
+#[case::down(&["DOWN", "DRAIN"])]
+fn a_drained_node_gives_its_pod_away(#[case] states: &[&str]) {
+    let scene = Scene::new(&json!({ "replicas": 0 })).worker("gpu-0", &marked()).slurm("gpu-0", states, "");
+    assert_eq!(scene.effects(), ["delete gpu-0 (Surplus, drained)"]);
+}
+
+#[test]
+fn without_word_from_slurm_only_who_never_started_goes() {
+    let scene = Scene::new(&json!({ "replicas": 0 }))
+        .worker("gpu-0", &marked())
+        .worker("gpu-1", &serde_json::from_str(PENDING).unwrap())
+        .unknown();
+    assert_eq!(scene.effects(), ["delete gpu-1 (Surplus, needless)"]);
+    assert_eq!(scene.plan().waiting[0].for_, WaitFor::Slurm);
+}
+
+#[test]
+fn without_word_from_slurm_workers_are_still_made_and_nothing_is_undone() {
+    let node = json!({ "metadata": { "annotations": {
+        "nodeset.slinky.slurm.net/pod-cordon": "true", "nodeset.slinky.slurm.net/pod-cordon-by": "node" } } });
+    let scene = Scene::new(&json!({ "replicas": 2 })).worker("gpu-0", &node).unknown();
+    assert_eq!(scene.effects(), ["create gpu-1"]);
+}
+
+#[test]
+fn a_node_that_was_written_to_since_proves_nothing() {
+    let mut scene = Scene::new(&json!({ "replicas": 0 })).worker("gpu-0", &marked()).slurm(
+        "gpu-0",
+        &["IDLE", "DRAIN"],
+        "slurm-operator: x",
+    );
+    let View::Known(known) = &mut scene.observed.slurm else { panic!() };
+    known.doubtful.insert("gpu-0".to_owned());
+    assert!(scene.effects().is_empty());
+}
+
+#[test]
+fn where_no_slurm_is_expected_pods_are_just_pods() {
+    let scene = Scene::new(&json!({ "replicas": 0 })).worker("gpu-0", &json!({})).view(View::NotExpected);
+    assert_eq!(scene.effects(), ["delete gpu-0 (Surplus, no slurm)"]);
+}
+
+#[test]
+fn whoever_was_seen_in_slurm_waits_for_it_to_come_back() {
+    let scene =
+        Scene::new(&json!({ "replicas": 0 })).worker("gpu-0", &registered("Idle")).view(View::NotExpected);
+    assert!(scene.effects().is_empty(), "{:?}", scene.effects());
+}
+
+#[test]
+fn whoever_never_registered_goes_on_the_evidence_that_there_is_no_node() {
+    let scene = Scene::new(&json!({ "replicas": 0 })).worker("gpu-0", &json!({}));
+    assert_eq!(scene.effects(), ["delete gpu-0 (Surplus, absent)"]);
+}
+
+#[test]
+fn whoever_had_a_job_when_slurm_forgot_it_is_left_to_people() {
+    let scene = Scene::new(&json!({ "replicas": 0 })).worker("gpu-0", &registered("Allocated"));
+    assert!(scene.effects().is_empty(), "{:?}", scene.effects());
+    assert_eq!(scene.plan().waiting[0].for_, WaitFor::LostJob);
+}
+
+#[test]
+fn whoever_was_idle_when_slurm_forgot_it_is_marked_before_deleted() {
+    let idle = registered("Idle");
+    let scene = Scene::new(&json!({ "replicas": 0 })).worker("gpu-0", &idle);
+    assert_eq!(scene.effects(), ["mark gpu-0 for scale-in"]);
+    let mut both = idle;
+    crate::plan::testing::merge(&mut both, &marked());
+    assert_eq!(scene.worker("gpu-0", &both).effects(), ["delete gpu-0 (Surplus, absent)"]);
+}
+
+#[test]
+fn a_drain_of_a_person_is_as_good_and_keeps_its_reason() {
+    let scene = Scene::new(&json!({ "replicas": 0 })).worker("gpu-0", &json!({})).slurm(
+        "gpu-0",
+        &["IDLE", "DRAIN"],
+        "disk",
+    );
+    assert_eq!(scene.effects(), ["mark gpu-0 for scale-in"]);
+    let down = scene.slurm("gpu-0", &["DOWN"], "disk");
+    assert_eq!(down.effects(), ["mark gpu-0 for scale-in and drain: "], "an empty reason keeps theirs");
+}
+
+#[test]
+fn a_pod_that_ends_gets_no_more_jobs() {
+    let ending = json!({ "metadata": { "deletionTimestamp": "2027-01-15T08:00:00Z" } });
+    let scene = Scene::new(&json!({ "replicas": 1 })).workers(1).worker("gpu-0", &ending);
+    assert_eq!(scene.effects(), ["drain gpu-0: slurm-operator: Pod is terminating"]);
+    let drained = scene.slurm("gpu-0", &["IDLE", "DRAIN"], "disk");
+    assert!(drained.effects().is_empty(), "{:?}", drained.effects());
+}
+
+fn deleting(scene: Scene) -> Scene {
+    scene.nodeset(|nodeset| {
+        nodeset.metadata.deletion_timestamp = serde_json::from_value(json!("2027-01-15T08:00:00Z")).unwrap();
+    })
+}
+
+#[test]
+fn a_nodeset_that_is_deleted_drains_its_workers_first() {
+    let scene = deleting(Scene::new(&json!({ "replicas": 2 })).workers(2));
+    let effects = scene.effects();
+    assert_eq!(effects.len(), 2, "{effects:?}");
+    assert!(effects.iter().all(|effect| effect.contains("for scale-in and drain")), "{effects:?}");
+    assert_eq!(scene.plan().leaving, Some(Leaving::Workers(2)));
+}
+
+#[test]
+fn a_nodeset_that_is_deleted_waits_for_job_records_that_name_its_partition() {
+    let scene = deleting(Scene::new(&json!({ "replicas": 2 })));
+    assert_eq!(scene.plan().leaving, Some(Leaving::Slurm), "nobody asked for jobs yet");
+    let scene = scene.jobs("gpu", 3);
+    assert_eq!(scene.plan().leaving, Some(Leaving::Jobs(3)));
+    assert!(scene.effects().is_empty());
+    assert_eq!(scene.jobs("gpu", 0).effects(), ["release to []"]);
+}
+
+#[rstest]
+#[case::forced(true, false)]
+#[case::without_controller(false, true)]
+fn a_nodeset_that_is_deleted_waits_for_nothing(#[case] forced: bool, #[case] orphaned: bool) {
+    let mut scene = deleting(Scene::new(&json!({ "replicas": 2 })).workers(2)).unknown().nodeset(|nodeset| {
+        nodeset.metadata.finalizers.get_or_insert_default().push("other/finalizer".to_owned());
+        if forced {
+            let annotations = nodeset.metadata.annotations.get_or_insert_default();
+            annotations.insert("nodeset.slinky.slurm.net/force-delete".to_owned(), "true".to_owned());
+        }
+    });
+    if orphaned {
+        scene.observed.controller = None;
+    }
+    assert_eq!(scene.effects(), [r#"release to ["other/finalizer"]"#]);
+}

@@ -1,0 +1,178 @@
+//! Numbers: how many workers there are, which ones come and which ones go.
+
+use crate::plan::scene::Scene;
+use crate::plan::{Obstacle, WaitFor};
+use rstest::rstest;
+use serde_json::json;
+
+const DRAINING: &str = " and drain: slurm-operator: Pod (ns/gpu-";
+
+#[test]
+fn missing_workers_are_made_with_the_lowest_free_numbers() {
+    let scene = Scene::new(&json!({ "replicas": 4 })).worker("gpu-1", &json!({}));
+    assert_eq!(scene.effects(), ["create gpu-0", "create gpu-2", "create gpu-3"]);
+}
+
+#[test]
+fn nobody_is_made_without_a_controller_and_nobody_goes() {
+    let mut scene = Scene::new(&json!({ "replicas": 2 })).workers(4);
+    scene.observed.controller = None;
+    let plan = scene.plan();
+    assert!(plan.effects.is_empty(), "{:?}", plan.effects);
+    assert!(matches!(plan.obstacles.as_slice(), [Obstacle::Missing(_)]), "{:?}", plan.obstacles);
+}
+
+#[test]
+fn nobody_is_made_before_the_nodeset_is_held() {
+    let scene = Scene::new(&json!({ "replicas": 2 })).nodeset(|nodeset| nodeset.metadata.finalizers = None);
+    assert!(scene.effects().is_empty());
+    assert_eq!(scene.plan().hold.unwrap(), ["nodeset.slinky.slurm.net/workers"]);
+}
+
+#[test]
+fn one_plan_makes_no_more_than_a_burst() {
+    assert_eq!(Scene::new(&json!({ "replicas": 1000 })).effects().len(), 250);
+}
+
+#[test]
+fn an_absurd_number_is_refused_and_changes_nothing() {
+    let scene = Scene::new(&json!({ "replicas": 2_000_000_000 })).workers(2);
+    let plan = scene.plan();
+    assert!(plan.effects.is_empty(), "{:?}", plan.effects);
+    assert!(matches!(plan.obstacles.as_slice(), [Obstacle::Replicas(_)]));
+}
+
+#[test]
+fn workers_that_are_right_are_left_alone() {
+    let plan = Scene::new(&json!({ "replicas": 2 })).workers(2).plan();
+    assert!(plan.effects.is_empty(), "{:?}", plan.effects);
+}
+
+#[test]
+fn surplus_workers_are_marked_and_drained_first_the_highest_numbers() {
+    let effects = Scene::new(&json!({ "replicas": 1 })).workers(3).effects();
+    let expected = ["mark gpu-2 for scale-in", "mark gpu-1 for scale-in"];
+    for (effect, expected) in effects.iter().zip(expected) {
+        assert!(effect.starts_with(&format!("{expected}{DRAINING}")), "{effect}");
+        assert!(effect.ends_with("is pending termination for scale-in"), "{effect}");
+    }
+    assert_eq!(effects.len(), 2);
+}
+
+fn marked(cause: &str) -> serde_json::Value {
+    json!({ "metadata": { "annotations": {
+        "nodeset.slinky.slurm.net/pod-cordon": "true", "nodeset.slinky.slurm.net/pod-cordon-by": cause } } })
+}
+
+#[test]
+fn whoever_was_chosen_stays_chosen_when_a_job_lands_late() {
+    let scene = Scene::new(&json!({ "replicas": 2 })).workers(3).worker("gpu-1", &marked("scale-in")).slurm(
+        "gpu-1",
+        &["MIXED", "DRAIN"],
+        "slurm-operator: x",
+    );
+    let plan = scene.plan();
+    assert!(plan.effects.is_empty(), "{:?}", plan.effects);
+    assert_eq!(plan.waiting[0].pod, "gpu-1");
+    assert_eq!(plan.waiting[0].for_, WaitFor::Drain);
+}
+
+#[test]
+fn whoever_is_drained_is_deleted_on_evidence() {
+    let scene = Scene::new(&json!({ "replicas": 2 })).workers(3).worker("gpu-2", &marked("scale-in")).slurm(
+        "gpu-2",
+        &["IDLE", "DRAIN"],
+        "slurm-operator: x",
+    );
+    assert_eq!(scene.effects(), ["delete gpu-2 (Surplus, drained)"]);
+}
+
+#[test]
+fn whoever_is_wanted_again_is_unmarked_before_undrained() {
+    let scene = Scene::new(&json!({ "replicas": 3 })).workers(3).worker("gpu-2", &marked("scale-in")).slurm(
+        "gpu-2",
+        &["IDLE", "DRAIN"],
+        "slurm-operator: x",
+    );
+    assert_eq!(scene.effects(), [r#"unmark gpu-2 Undrain("gpu-2")"#]);
+}
+
+#[rstest]
+#[case::terminating(json!({ "metadata": { "deletionTimestamp": "2027-01-15T08:00:00Z" } }))]
+#[case::failed_and_waiting(json!({ "status": { "phase": "Failed" } }))]
+fn nobody_is_made_while_somebody_is_still_there(#[case] change: serde_json::Value) {
+    let mut scene = Scene::new(&json!({ "replicas": 2 })).workers(2).worker("gpu-1", &change);
+    scene.observed.backoff.insert("gpu-1".to_owned(), crate::plan::testing::minute(61));
+    let effects = scene.effects();
+    assert!(!effects.iter().any(|effect| effect.starts_with("create")), "{effects:?}");
+}
+
+#[test]
+fn a_long_termination_costs_nobody_else_their_place() {
+    let gone = json!({ "metadata": { "deletionTimestamp": "2027-01-15T08:00:00Z" } });
+    let scene = Scene::new(&json!({ "replicas": 2 })).workers(3).worker("gpu-2", &gone).slurm(
+        "gpu-2",
+        &["IDLE", "DRAIN"],
+        "slurm-operator: x",
+    );
+    assert!(scene.effects().is_empty(), "{:?}", scene.effects());
+}
+
+#[rstest]
+#[case::failed("Failed", "delete gpu-1 (Failed, needless)")]
+#[case::succeeded("Succeeded", "delete gpu-1 (Succeeded, needless)")]
+fn whoever_ended_makes_room(#[case] phase: &str, #[case] expected: &str) {
+    let scene = Scene::new(&json!({ "replicas": 2 }))
+        .workers(2)
+        .worker("gpu-1", &json!({ "status": { "phase": phase, "conditions": [] } }));
+    assert_eq!(scene.effects(), [expected]);
+}
+
+#[test]
+fn whoever_fails_again_and_again_is_replaced_later_and_later() {
+    let mut scene =
+        Scene::new(&json!({ "replicas": 1 })).worker("gpu-0", &json!({ "status": { "phase": "Failed" } }));
+    scene.observed.backoff.insert("gpu-0".to_owned(), crate::plan::testing::minute(61));
+    let plan = scene.plan();
+    assert!(plan.effects.is_empty(), "{:?}", plan.effects);
+    assert_eq!(plan.again, Some(std::time::Duration::from_secs(61)));
+}
+
+#[test]
+fn workers_of_the_other_mode_leave_and_no_more_come_than_wanted() {
+    let daemon = json!({ "metadata": { "labels": { "nodeset.slinky.slurm.net/scaling-mode": "DaemonSet" } },
+        "spec": { "hostname": "node-a" } });
+    let scene =
+        Scene::new(&json!({ "replicas": 1 })).worker("gpu-nx", &daemon).slurm("node-a", &["IDLE"], "");
+    let effects = scene.effects();
+    assert_eq!(effects.len(), 1, "{effects:?}");
+    assert!(effects[0].starts_with("mark gpu-nx for scale-in"), "{effects:?}");
+}
+
+#[test]
+fn a_nodeset_without_template_errors_says_so_and_keeps_its_workers() {
+    let scene = Scene::new(&json!({ "replicas": 3, "extraConf": "Weight10" })).workers(2);
+    let plan = scene.plan();
+    assert!(plan.effects.is_empty(), "{:?}", plan.effects);
+    assert!(matches!(plan.obstacles.as_slice(), [Obstacle::Build(_)]), "{:?}", plan.obstacles);
+}
+
+#[test]
+fn an_orphan_of_our_name_and_labels_is_adopted_and_a_stray_of_ours_is_disowned() {
+    let orphan = json!({ "metadata": { "ownerReferences": null } });
+    let stray = json!({ "metadata": { "labels": { "app.kubernetes.io/name": "other" } } });
+    let scene =
+        Scene::new(&json!({ "replicas": 3 })).workers(3).worker("gpu-1", &orphan).worker("gpu-2", &stray);
+    let effects = scene.effects();
+    assert_eq!(effects, ["adopt gpu-1", "disown gpu-2", "create gpu-2"]);
+}
+
+#[rstest]
+#[case::of_a_sibling("gpu-big-0", json!({ "metadata": { "ownerReferences": null } }))]
+#[case::of_a_predecessor("gpu-0", json!({ "metadata": { "ownerReferences": [
+    { "apiVersion": "slinky.slurm.net/v1beta1", "kind": "NodeSet", "name": "gpu", "uid": "older", "controller": true }] } }))]
+fn pods_of_others_are_nobody_here(#[case] name: &str, #[case] change: serde_json::Value) {
+    let scene = Scene::new(&json!({ "replicas": 0 })).worker(name, &change);
+    let plan = scene.plan();
+    assert!(plan.effects.is_empty() && plan.workers.is_empty(), "{:?}", plan.effects);
+}

@@ -1,0 +1,149 @@
+//! Updates: who is replaced, when, and how many at a time.
+
+use crate::plan::scene::Scene;
+use crate::plan::testing::minute;
+use rstest::rstest;
+use serde_json::{Value, json};
+
+/// A worker of an older revision, like this.
+fn old(change: &Value) -> Value {
+    let mut old = json!({ "metadata": { "labels": { "controller.kubernetes.io/hash": "old" } } });
+    crate::plan::testing::merge(&mut old, change);
+    old
+}
+
+fn not_ready() -> Value {
+    json!({ "status": { "conditions": [] } })
+}
+
+fn marked() -> Value {
+    json!({ "metadata": { "annotations": {
+        "nodeset.slinky.slurm.net/pod-cordon": "true", "nodeset.slinky.slurm.net/pod-cordon-by": "update" } } })
+}
+
+fn scene(replicas: usize, max_unavailable: Value, workers: &[Value]) -> Scene {
+    let strategy = json!({ "type": "RollingUpdate", "rollingUpdate": { "maxUnavailable": max_unavailable } });
+    let mut scene = Scene::new(&json!({ "replicas": replicas, "updateStrategy": strategy }));
+    for (ordinal, change) in workers.iter().enumerate() {
+        let name = format!("gpu-{ordinal}");
+        scene = scene.worker(&name, change).slurm(&name, &["IDLE"], "");
+    }
+    scene
+}
+
+/// Who is marked for an update.
+fn chosen(scene: &Scene) -> Vec<String> {
+    let effects = scene.effects();
+    let marks = effects.iter().filter_map(|effect| effect.strip_prefix("mark ")?.split_once(" for update"));
+    marks.map(|(name, _)| name.to_owned()).collect()
+}
+
+#[rstest]
+#[case::a_percentage_rounds_up(2, json!("10%"), vec![json!({}), old(&json!({}))], &["gpu-1"])]
+#[case::all_new(2, json!(1), vec![json!({}), json!({})], &[])]
+#[case::a_new_one_is_not_ready(2, json!(1), vec![not_ready(), old(&json!({}))], &[])]
+#[case::unhealthy_old_ones_need_no_budget(3, json!(1), vec![json!({}), old(&not_ready()), old(&json!({}))], &["gpu-1"])]
+#[case::what_is_unhealthy_counts_as_away(3, json!(2), vec![not_ready(), old(&not_ready()), old(&json!({}))], &["gpu-1"])]
+#[case::one_is_away_already(2, json!(1), vec![old(&json!({})), old(&json!({ "metadata": { "deletionTimestamp": "2027-01-15T08:00:00Z" } }))], &[])]
+#[case::the_highest_number_first(4, json!("50%"), vec![not_ready(), old(&json!({})), old(&json!({})), old(&json!({}))], &["gpu-3"])]
+#[case::none_may_be_away(2, json!(0), vec![old(&json!({})), old(&json!({}))], &[])]
+#[case::a_budget_that_says_nothing_is_one(2, json!("many"), vec![old(&json!({})), old(&json!({}))], &["gpu-1"])]
+#[case::more_than_there_are(2, json!(50), vec![old(&json!({})), old(&json!({}))], &["gpu-1", "gpu-0"])]
+fn a_rolling_update_keeps_enough_available(
+    #[case] replicas: usize,
+    #[case] max_unavailable: Value,
+    #[case] workers: Vec<Value>,
+    #[case] expected: &[&str],
+) {
+    assert_eq!(chosen(&scene(replicas, max_unavailable, &workers)), expected);
+}
+
+#[test]
+fn the_choice_is_kept_until_the_pod_is_replaced() {
+    // gpu-0 was chosen; gpu-1 would be chosen today.
+    let scene = scene(2, json!(1), &[old(&marked()), old(&json!({}))]).slurm(
+        "gpu-0",
+        &["MIXED", "DRAIN"],
+        "slurm-operator: x",
+    );
+    assert!(scene.effects().is_empty(), "{:?}", scene.effects());
+}
+
+#[test]
+fn going_back_to_the_old_template_ends_the_drain() {
+    let scene = scene(1, json!(1), &[marked()]).slurm("gpu-0", &["IDLE", "DRAIN"], "slurm-operator: x");
+    assert_eq!(scene.effects(), [r#"unmark gpu-0 Undrain("gpu-0")"#]);
+}
+
+#[test]
+fn a_drained_worker_is_not_deleted_while_another_one_fell_out() {
+    let scene = scene(3, json!(1), &[not_ready(), json!({}), old(&marked())]).slurm(
+        "gpu-2",
+        &["IDLE", "DRAIN"],
+        "slurm-operator: x",
+    );
+    assert!(scene.effects().is_empty(), "{:?}", scene.effects());
+    let healed = scene.worker("gpu-0", &json!({}));
+    assert_eq!(healed.effects(), ["delete gpu-2 (Outdated, drained)"]);
+}
+
+#[test]
+fn a_scale_in_does_not_undrain_who_is_being_updated() {
+    let scene = scene(2, json!(1), &[json!({}), old(&marked()), json!({})]).slurm(
+        "gpu-1",
+        &["IDLE", "DRAIN"],
+        "slurm-operator: x",
+    );
+    let effects = scene.effects();
+    assert!(effects.iter().all(|effect| !effect.contains("unmark")), "{effects:?}");
+}
+
+#[test]
+fn on_delete_replaces_nobody() {
+    let scene = Scene::new(&json!({ "replicas": 1, "updateStrategy": { "type": "OnDelete" } }))
+        .worker("gpu-0", &old(&not_ready()))
+        .slurm("gpu-0", &["IDLE"], "");
+    assert!(scene.effects().is_empty(), "{:?}", scene.effects());
+}
+
+#[test]
+fn a_scheduled_update_takes_those_that_the_reservation_holds() {
+    let strategy =
+        json!({ "type": "ScheduledUpdate", "scheduledUpdate": { "startTime": "2023-03-27T02:00:00Z" } });
+    let node = |name: &str, reservation: &str| json!({ "name": name, "state": ["IDLE", "MAINTENANCE"], "reservation": reservation });
+    let scene = Scene::new(&json!({ "replicas": 3, "updateStrategy": strategy }))
+        .worker("gpu-0", &old(&json!({})))
+        .worker("gpu-1", &old(&json!({})))
+        .worker("gpu-2", &old(&json!({})))
+        .slurm_node(node("gpu-0", "SlurmOperatorMaint-gpu"))
+        .slurm_node(node("gpu-1", "SlurmOperatorMaint-gpu-custom"))
+        .slurm("gpu-2", &["IDLE"], "");
+    assert_eq!(chosen(&scene), ["gpu-0"]);
+}
+
+#[test]
+fn a_healthy_worker_that_slurm_does_not_know_is_replaced_after_a_while() {
+    let two = |ready: i64| {
+        let ready = json!({ "status": { "conditions": [
+            { "type": "Ready", "status": "True", "lastTransitionTime": minute(ready) }] } });
+        scene(2, json!(1), &[json!({}), ready]).without_slurm_node("gpu-1")
+    };
+    assert!(two(59).effects().is_empty(), "it may still register");
+    assert_eq!(two(59).plan().again, Some(std::time::Duration::from_secs(61)));
+    assert_eq!(two(50).effects(), ["delete gpu-1 (Unregistered, absent)"]);
+}
+
+#[test]
+fn a_slurm_that_lost_its_state_costs_no_busy_worker_and_not_all_idle_ones_at_once() {
+    let state = |state: &str| {
+        json!({ "status": { "conditions": [
+            { "type": "Ready", "status": "True", "lastTransitionTime": minute(0) },
+            { "type": format!("SlurmNodeState{state}"), "status": "True" },
+        ] } })
+    };
+    let mut scene = scene(4, json!(1), &[state("Mixed"), state("Idle"), state("Idle"), state("Allocated")]);
+    for ordinal in 0..4 {
+        scene = scene.without_slurm_node(&format!("gpu-{ordinal}"));
+    }
+    assert_eq!(scene.effects(), ["mark gpu-2 for update"]);
+}

@@ -1,0 +1,94 @@
+//! What a reconcile works with: caches, clients, and what is remembered of each NodeSet.
+
+use crate::cache::{FreshPods, NodeCache, PodCache};
+use crate::execute::Edges;
+use crate::plan::Backoff;
+use crate::slurm::Clusters;
+use crate::status::EffectsState;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::apps::v1::ControllerRevision;
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Service};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::Client;
+use kube::runtime::reflector::Store;
+use operator_runtime::{Exact, PerObject};
+use slinky_api::v1beta1::{Controller, NodeSet};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What there is, and the ways to change it.
+pub struct World {
+    /// The NodeSets.
+    pub nodesets: Store<NodeSet>,
+    /// The Controllers that they refer to.
+    pub controllers: Store<Controller>,
+    /// Their pods.
+    pub pods: PodCache,
+    /// Their pods, read live.
+    pub fresh_pods: FreshPods,
+    /// The Kubernetes nodes.
+    pub nodes: NodeCache,
+    /// Their revisions, and those of others without content.
+    pub revisions: Store<ControllerRevision>,
+    /// The claims of their pods.
+    pub claims: Store<PersistentVolumeClaim>,
+    /// The Service that workers share.
+    pub services: Store<Exact<Service>>,
+    /// The disruption budgets that workers share.
+    pub budgets: Store<PodDisruptionBudget>,
+    /// The ConfigMaps of their sshd.
+    pub configs: Store<ConfigMap>,
+    /// The Slurm clusters.
+    pub clusters: Clusters,
+    /// For reads.
+    pub client: Client,
+    /// For effects.
+    pub edges: Edges,
+    /// What is remembered of each NodeSet.
+    pub memory: PerObject<Memory>,
+    /// The domain of the Kubernetes cluster.
+    pub cluster_domain: String,
+    /// Types of conditions of Kubernetes nodes that explain a cordon.
+    pub propagated_conditions: Arc<[String]>,
+}
+
+/// What is remembered of a NodeSet.
+#[derive(Default)]
+pub struct Memory {
+    /// Whether work for it is under way.
+    pub busy: bool,
+    /// What the last work came to.
+    pub effects: EffectsState,
+    /// Pods that failed, by name.
+    failures: BTreeMap<String, Failures>,
+}
+
+/// Failures of pods of one name.
+#[derive(Clone, Copy)]
+struct Failures {
+    last: Timestamp,
+    delay: SignedDuration,
+}
+
+/// Delay after the first failure.
+const FIRST_DELAY: SignedDuration = SignedDuration::from_secs(1);
+/// Longest delay.
+const LONGEST_DELAY: SignedDuration = SignedDuration::from_mins(15);
+
+impl Memory {
+    /// When pods that failed may be replaced.
+    pub fn backoff(&self) -> Backoff {
+        self.failures
+            .iter()
+            .map(|(pod, failures)| (pod.clone(), failures.last + failures.delay))
+            .collect()
+    }
+
+    /// A pod that failed is being replaced: should the next one fail too, it waits for longer.
+    pub fn failed(&mut self, pod: &str, now: Timestamp) {
+        self.failures.retain(|_, failures| failures.last + LONGEST_DELAY + LONGEST_DELAY > now);
+        let failures =
+            self.failures.entry(pod.to_owned()).or_insert(Failures { last: now, delay: FIRST_DELAY / 2 });
+        *failures = Failures { last: now, delay: (failures.delay * 2).min(LONGEST_DELAY) };
+    }
+}
