@@ -12,6 +12,7 @@ mod exec;
 mod golang;
 mod instance;
 mod layout;
+mod local;
 mod lock;
 mod manifests;
 mod pki;
@@ -24,9 +25,12 @@ mod wait;
 
 use anyhow::{Result, ensure};
 use instance::Cluster;
-use layout::{Layout, Name};
+use layout::Layout;
+pub use layout::Name;
+pub use local::{LocalCluster, succeed};
 pub use processes::end_programs;
 pub use profile::Profile;
+pub use wait::until;
 
 /// What can be done with a cluster.
 #[derive(clap::Subcommand)]

@@ -1,5 +1,6 @@
 //! The commands of this project: local cluster, demo, tests.
 
+mod bench;
 mod cache;
 mod cluster;
 mod demo;
@@ -32,6 +33,8 @@ enum Command {
     Images(images::Command),
     /// A Kubernetes with a Slurm cluster in it, on this machine.
     Demo,
+    /// How fast the operator scales NodeSets, and what that costs, on simulated nodes.
+    Bench(bench::Args),
     /// Format, lints, unit, conformance and API server tests, as CI runs them.
     Test(suite::Args),
 }
@@ -41,6 +44,7 @@ fn main() -> ExitCode {
         Command::Cluster(command) => cluster::run(&command),
         Command::Images(command) => images::run(&command),
         Command::Demo => demo::run(),
+        Command::Bench(args) => bench::run(&args),
         Command::Test(args) => suite::run(&args),
     };
     match result {

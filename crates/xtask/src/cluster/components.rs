@@ -132,9 +132,6 @@ fn controller_manager(layout: &Layout) -> Vec<String> {
         ("root-ca-file", pki("ca.crt")),
         ("service-account-private-key-file", pki("service-account.key")),
         ("use-service-account-credentials", "true".into()),
-        // At the default rate it starts its controllers over several seconds.
-        ("kube-api-qps", "200".into()),
-        ("kube-api-burst", "400".into()),
         ("cluster-signing-cert-file", pki("ca.crt")),
         ("cluster-signing-key-file", pki("ca.key")),
         ("flex-volume-plugin-dir", "/var/lib/kubelet/volume-plugins".into()),
@@ -157,16 +154,21 @@ fn kwok(layout: &Layout, directory: &Path) -> Vec<String> {
         ("manage-all-nodes", "true".into()),
         ("node-lease-duration-seconds", "40".into()),
     ]);
-    args.extend(Program::KWOK.data.iter().map(|stage| format!("--config={}", text(&directory.join(stage)))));
+    let stages = Program::KWOK.data.iter().map(|stage| directory.join(stage));
+    let stages = stages.chain([layout.config("pod-delete.json")]);
+    args.extend(stages.map(|stage| format!("--config={}", text(&stage))));
     args
 }
 
-/// What the components that watch and write for the control plane have in common: no election, and nobody to serve.
+/// What the components that watch and write for the control plane have in common: no election, nobody to serve, and no
+/// limits to speak of. At the default rates controllers take seconds to start and 50 pods a second are placed.
 fn controller(layout: &Layout, client: &str) -> Vec<String> {
     flags([
         ("kubeconfig", text(&layout.kubeconfig(client))),
         ("leader-elect", "false".into()),
         ("secure-port", "0".into()),
+        ("kube-api-qps", "1000".into()),
+        ("kube-api-burst", "2000".into()),
     ])
 }
 

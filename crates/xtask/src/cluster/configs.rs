@@ -16,6 +16,7 @@ pub fn write(layout: &Layout) -> Result<()> {
         ("kubelet.json", format!("{:#}", kubelet(layout))),
         ("kube-proxy.json", format!("{:#}", kube_proxy(layout))),
         ("Corefile", corefile(layout)),
+        ("pod-delete.json", format!("{:#}", pod_delete())),
     ];
     for (file, text) in files {
         let path = layout.config(file);
@@ -136,4 +137,22 @@ fn corefile(layout: &Layout) -> String {
 ",
         kubeconfig = layout.kubeconfig("coredns").display(),
     )
+}
+
+/// Simulated pods end as soon as they are asked to. One that is given no time to end is not asked but removed by the
+/// API server; the rule that comes with kwok would delete it once more, by its name, and so at times its successor.
+fn pod_delete() -> Value {
+    json!({
+        "apiVersion": "kwok.x-k8s.io/v1alpha1",
+        "kind": "Stage",
+        "metadata": {"name": "pod-delete"},
+        "spec": {
+            "resourceRef": {"apiGroup": "v1", "kind": "Pod"},
+            "selector": {"matchExpressions": [{
+                "key": ".metadata | select(.deletionGracePeriodSeconds > 0)",
+                "operator": "Exists",
+            }]},
+            "next": {"delete": true},
+        },
+    })
 }

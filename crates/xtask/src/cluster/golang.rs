@@ -89,7 +89,6 @@ impl Program {
             "kustomize/stage/node/heartbeat-with-lease/node-heartbeat-with-lease.yaml",
             "kustomize/stage/pod/fast/pod-ready.yaml",
             "kustomize/stage/pod/fast/pod-complete.yaml",
-            "kustomize/stage/pod/fast/pod-delete.yaml",
         ],
         ..Self::of("kwok", "sigs.k8s.io/kwok", "v0.8.0", "cmd/kwok")
     };

@@ -165,8 +165,26 @@ fn simulated_nodes_run_simulated_pods() {
     assert_eq!(cluster.kubectl(&["get", "nodes", "--output=name"]), "node/simulated-0\nnode/simulated-1");
     let more = run(&mut up("3")).unwrap();
     assert!(more.contains("simulate 1 more nodes"), "{more}");
-    cluster.kubectl(&["create", "deployment", "fleet", "--image=none", "--replicas=5"]);
-    cluster.kubectl(&["rollout", "status", "deployment/fleet", "--timeout=60s"]);
+    let fleet = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/lifecycle/fleet.yaml");
+    let all_run = ["rollout", "status", "statefulset/fleet", "--timeout=60s"];
+    cluster.kubectl(&["create", "--filename", fleet]);
+    cluster.kubectl(&all_run);
+    cluster.kubectl(&["delete", "pods", "--all"]);
+    cluster.kubectl(&all_run);
+    assert_eq!(pods_ended_by_their_nodes(&cluster), 100, "not each of the pods that were deleted, once");
+}
+
+/// How many pods the simulated nodes have removed.
+fn pods_ended_by_their_nodes(cluster: &Cluster) -> usize {
+    let log = std::fs::read_to_string(cluster.file("audit.log")).unwrap();
+    let requests = log.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let is_end = |request: &serde_json::Value| {
+        request["verb"] == "delete"
+            && request["userAgent"].as_str().is_some_and(|client| client.starts_with("kwok/"))
+            && request["objectRef"]["resource"] == "pods"
+            && request["responseStatus"]["code"] == 200
+    };
+    requests.filter(is_end).count()
 }
 
 /// Runs a command line that must fail with one sentence.
