@@ -1,1 +1,19 @@
 //! What a NodeSet needs in Kubernetes. No I/O.
+
+mod claims;
+mod error;
+mod name;
+mod pod;
+mod pre_stop;
+mod revision;
+mod ssh_config;
+mod template;
+mod workers;
+
+pub use claims::{build_claims, claim_templates};
+pub use error::BuildError;
+pub use pod::{build_daemon_pod, build_numbered_pod};
+pub use revision::{build_revision, build_revision_data, revision_bytes, revision_hash};
+pub use ssh_config::{build_ssh_config, sshd_config_hash};
+pub use template::{Hashes, WorkerTemplate, build_template};
+pub use workers::{build_workers_budget, build_workers_service};

@@ -28,6 +28,11 @@ const SAY_NOTHING_WHEN_EMPTY: &[&str] = &[
     "securityContext",
 ];
 
+/// Whether an object in this field says nothing when it is empty.
+pub fn says_nothing_when_empty(field: &str) -> bool {
+    SAY_NOTHING_WHEN_EMPTY.contains(&field)
+}
+
 /// Who wrote the template that runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LastWriter {
@@ -128,7 +133,7 @@ fn says_nothing(key: &str, value: &Value) -> bool {
     match value {
         Value::Null => true,
         Value::Array(items) => items.is_empty(),
-        Value::Object(fields) => fields.is_empty() && SAY_NOTHING_WHEN_EMPTY.contains(&key),
+        Value::Object(fields) => fields.is_empty() && says_nothing_when_empty(key),
         Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
     }
 }

@@ -29,7 +29,7 @@ mod service;
 mod template;
 mod typed;
 
-pub use compare::{LastWriter, same_template};
+pub use compare::{LastWriter, same_template, says_nothing_when_empty};
 pub use container::{append_args, build_container};
 pub use content::roll_on_change;
 pub use error::BuildError;
@@ -41,4 +41,4 @@ pub use rollout::{Rollout, deployment_rollout, stateful_set_rollout};
 pub use running::keep_running_template;
 pub use service::{ComponentPort, ServiceError, build_headless_spec, build_service_spec};
 pub use template::{Containers, DNS_SEARCHES, REQUIRED_ANTI_AFFINITY, TOLERATIONS, Template};
-pub use typed::IllTyped;
+pub use typed::{IllTyped, read};

@@ -18,7 +18,7 @@ pub struct IllTyped {
 }
 
 /// Reads JSON as a `T`. `root` names it in the error.
-pub(crate) fn read<T: DeserializeOwned>(root: &str, value: &Value) -> Result<T, IllTyped> {
+pub fn read<T: DeserializeOwned>(root: &str, value: &Value) -> Result<T, IllTyped> {
     serde_path_to_error::deserialize(value).map_err(|error| {
         let path = error.path().to_string();
         let path = if path == "." { root.to_owned() } else { format!("{root}.{path}") };

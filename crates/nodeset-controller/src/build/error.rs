@@ -1,0 +1,39 @@
+//! Why something cannot be built. Only an edit of what a user wrote helps.
+
+use pod_builder::{IllTyped, LimitError};
+use slurm_conf::{ExtraItemError, ValueError};
+
+/// Why something cannot be built.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    /// Something that the user wrote is not what it should be.
+    #[error(transparent)]
+    IllTyped(#[from] IllTyped),
+    /// The description of the nodes is no list of `Key=Value` items.
+    #[error("extraConf cannot be read")]
+    ExtraConf(#[from] ExtraItemError),
+    /// Slurm cannot know the nodes by this name.
+    #[error(transparent)]
+    SlurmName(#[from] ValueError),
+    /// What the nodes may use is no quantity.
+    #[error("{field} has limits that are none")]
+    Limits {
+        /// The field with the limits.
+        field: &'static str,
+        /// What is wrong with them.
+        source: LimitError,
+    },
+    /// Kubernetes refuses the name.
+    #[error("{what} cannot be {name:?}: {problem}")]
+    Name {
+        /// What would have it.
+        what: String,
+        /// The name.
+        name: String,
+        /// Why it is refused.
+        problem: &'static str,
+    },
+    /// All of it together is no object of Kubernetes.
+    #[error("the object cannot be read back")]
+    Malformed(#[from] serde_json::Error),
+}

@@ -1,0 +1,114 @@
+//! The script, run by a shell that finds another scontrol.
+
+use super::pre_stop;
+use rstest::rstest;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// Notes each call; answers the question for a node with the content of a file, if there is one.
+const SCONTROL: &str = r#"#!/bin/sh
+cd "$(dirname "$0")" || exit
+echo "$*" >> calls
+case "$*" in
+"--oneliner show node "*) cat record ;;
+*) exit "$(cat refusal)" ;;
+esac
+"#;
+
+fn script() -> String {
+    pre_stop().exec.unwrap().command.unwrap().pop().unwrap()
+}
+
+/// A directory with a scontrol and what the script needs besides.
+fn directory(test: &str, tools: &[&str]) -> PathBuf {
+    let path = std::env::temp_dir().join(format!("pre-stop-{test}-{}", std::process::id()));
+    let _ = fs::remove_dir_all(&path);
+    fs::create_dir_all(&path).unwrap();
+    put_executable(&path.join("scontrol"), SCONTROL);
+    put_executable(&path.join("hostname"), "#!/bin/sh\necho gpu-0\n");
+    fs::write(path.join("refusal"), "0").unwrap();
+    for tool in tools {
+        symlink(Path::new("/usr/bin").join(tool), path.join(tool)).unwrap();
+    }
+    path
+}
+
+fn put_executable(path: &Path, text: &str) {
+    fs::write(path, text).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+fn run(directory: &Path, script: &str) -> Output {
+    Command::new("/usr/bin/timeout")
+        .args(["20", "/usr/bin/sh", "-c", script])
+        .env("PATH", directory)
+        .output()
+        .unwrap()
+}
+
+fn record(state: &str) -> String {
+    format!(
+        "NodeName=gpu-0 CoresPerSocket=1 OS=Linux 6.1.0 #1 SMP Debian RealMemory=1 {state}ThreadsPerCore=1 \
+         Partitions=p  BootTime=None Comment=State=IDLE+DRAIN Reason=State=IDLE+DRAIN was last week [root@now]\n"
+    )
+}
+
+const LOOK: &str = "--oneliner show node gpu-0";
+const DOWN: &str = "update nodename=gpu-0 state=down reason=slurm-operator: Pod is terminating";
+
+#[rstest]
+#[case::idle("State=IDLE ", &[LOOK, DOWN])]
+#[case::busy("State=ALLOCATED ", &[LOOK, DOWN])]
+#[case::silent("State=IDLE+NOT_RESPONDING ", &[LOOK, DOWN])]
+#[case::no_longer_drained("State=IDLE+UNDRAIN ", &[LOOK, DOWN])]
+#[case::down("State=DOWN ", &[LOOK, DOWN])]
+#[case::drained("State=IDLE+DRAIN ", &[LOOK])]
+#[case::draining("State=MIXED+DRAIN+NOT_RESPONDING ", &[LOOK])]
+#[case::down_and_drained("State=DOWN+CLOUD+DRAIN ", &[LOOK])]
+fn only_a_node_that_nobody_drained_is_taken_down(#[case] state: &str, #[case] calls: &[&str]) {
+    for tools in [&["cat", "dirname", "timeout"][..], &["cat", "dirname"]] {
+        let directory = directory(&state.replace([' ', '='], ""), tools);
+        fs::write(directory.join("record"), record(state)).unwrap();
+        let output = run(&directory, &script());
+        assert!(output.status.success(), "{output:?}");
+        assert_eq!(fs::read_to_string(directory.join("calls")).unwrap().lines().collect::<Vec<_>>(), calls);
+        fs::remove_dir_all(directory).unwrap();
+    }
+}
+
+#[test]
+fn a_node_that_could_not_be_looked_at_is_left_alone_and_that_is_said() {
+    let directory = directory("unseen", &["cat", "dirname", "timeout"]);
+    let output = run(&directory, &script());
+    assert!(!output.status.success());
+    assert_eq!(fs::read_to_string(directory.join("calls")).unwrap().trim(), LOOK);
+    fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
+fn what_slurm_refuses_is_an_error() {
+    let directory = directory("refused", &["cat", "dirname", "timeout"]);
+    fs::write(directory.join("record"), record("State=IDLE ")).unwrap();
+    fs::write(directory.join("refusal"), "7").unwrap();
+    assert_eq!(run(&directory, &script()).status.code(), Some(7));
+    fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
+fn a_slurmctld_that_does_not_answer_holds_nobody_up() {
+    let directory = directory("hangs", &["cat", "dirname", "sleep", "timeout"]);
+    put_executable(&directory.join("scontrol"), "#!/bin/sh\nexec sleep 15\n");
+    let output = run(&directory, &script().replace("seconds=5", "seconds=0.2"));
+    // That of `timeout` inside the script; the one around it would have waited for 20 s.
+    assert_eq!(output.status.code(), Some(124));
+    fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
+fn the_script_says_whose_it_is() {
+    let script = script();
+    assert!(script.starts_with("# Script of the Slurm operator: pre-stop\n"));
+    assert!(script.is_ascii() && !script.contains('\r'));
+}

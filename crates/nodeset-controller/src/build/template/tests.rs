@@ -1,0 +1,146 @@
+use super::*;
+use crate::fixture::{controller, nodeset, template};
+use rstest::rstest;
+use serde_json::json;
+
+fn build(change: &Value) -> Result<WorkerTemplate, BuildError> {
+    let hashes = Hashes { sshd_conf: "h1".to_owned(), sssd_conf: "h2".to_owned() };
+    build_template(&nodeset(change), &controller(), hashes, "cluster.test")
+}
+
+fn slurmd(change: &Value) -> Value {
+    template(&nodeset(change)).spec["containers"][0].clone()
+}
+
+fn sentence(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+#[rstest]
+#[case::none("", None, r#"'Features=gpu Topology='"$SLINKY_TOPOLOGY"''"#)]
+#[case::features("Weight=10 feature=a", None, r#"'Features=a,gpu Topology='"$SLINKY_TOPOLOGY"' Weight=10'"#)]
+#[case::topology("Topology=switch-topo:s1", None, "'Features=gpu Topology=switch-topo:s1'")]
+#[case::hostname("", Some("foo-"), r#"'Features=foo Topology='"$SLINKY_TOPOLOGY"''"#)]
+fn slurmd_describes_its_node(#[case] extra: &str, #[case] hostname: Option<&str>, #[case] conf: &str) {
+    let slurmd = slurmd(&json!({
+        "extraConf": extra,
+        "template": { "spec": { "hostname": hostname } },
+        "slurmd": { "args": ["-vv"] },
+    }));
+    let args = json!(["-Z", "--conf-server", "slurm-controller.ns:6817", "--conf", conf, "-vv"]);
+    assert_eq!(slurmd["args"], args);
+}
+
+#[test]
+fn the_configuration_of_a_cluster_elsewhere_comes_from_there() {
+    let mut controller = controller();
+    controller.spec.external = true;
+    controller.spec.external_config =
+        serde_json::from_value(json!({ "host": "ctl.example", "port": 7000 })).unwrap();
+    let hashes = Hashes { sshd_conf: String::new(), sssd_conf: String::new() };
+    let template = build_template(&nodeset(&json!({})), &controller, hashes, "cluster.test").unwrap();
+    assert_eq!(template.spec["containers"][0]["args"][2], "ctl.example:7000");
+}
+
+#[rstest]
+#[case::none(json!({}), json!({}), "0", "0")]
+#[case::of_the_container(json!({ "cpu": "1500m", "memory": "1500Mi" }), json!({ "cpu": 8 }), "2", "1500")]
+#[case::of_the_pod(json!({}), json!({ "cpu": 4, "memory": "2Gi" }), "4", "2048")]
+fn slurmd_knows_its_share(#[case] own: Value, #[case] pod: Value, #[case] cpus: &str, #[case] memory: &str) {
+    let env = slurmd(&json!({
+        "slurmd": { "resources": { "limits": own } },
+        "template": { "spec": { "resources": { "limits": pod } } },
+    }))["env"]
+        .clone();
+    assert_eq!(env[1], json!({ "name": "POD_CPUS", "value": cpus }));
+    assert_eq!(env[2], json!({ "name": "POD_MEMORY", "value": memory }));
+}
+
+#[rstest]
+#[case::slurmd(json!({ "slurmd": { "image": 5 } }), "slurmd.image cannot be read")]
+#[case::logfile(json!({ "logfile": { "env": { "A": "b" } } }), "logfile.env cannot be read")]
+#[case::template(
+    json!({ "template": { "spec": { "nodeSelector": ["a"] } } }),
+    "template.spec.nodeSelector cannot be read"
+)]
+#[case::affinity(json!({ "template": { "spec": { "affinity": "near" } } }), "template.spec.affinity cannot be read")]
+#[case::own_limits(
+    json!({ "slurmd": { "resources": { "limits": { "memory": "lots" } } } }),
+    r#"slurmd has limits that are none: resources.limits.memory cannot be read: "lots" is not a quantity"#
+)]
+#[case::limits_of_the_pod(
+    json!({ "template": { "spec": { "resources": { "limits": { "cpu": "all" } } } } }),
+    r#"template.spec has limits that are none: resources.limits.cpu cannot be read: "all" is not a quantity"#
+)]
+#[case::extra_conf(
+    json!({ "extraConf": "Weight10 Feature=a" }),
+    r#"extraConf cannot be read: malformed --conf item "Weight10": expected Key=Value"#
+)]
+#[case::shell_in_extra_conf(
+    json!({ "extraConf": "Gres=a';reboot;'" }),
+    r#"extraConf cannot be read: malformed --conf item "Gres=a';reboot;'": must not contain '\''"#
+)]
+#[case::hostname(
+    json!({ "template": { "spec": { "hostname": "a,b" } } }),
+    "template.spec.hostname must not contain ','"
+)]
+#[case::claims(json!({ "volumeClaimTemplates": [{}] }), "volumeClaimTemplates[0].metadata.name")]
+fn what_cannot_be_read_is_named(#[case] change: Value, #[case] message: &str) {
+    let error = build(&change).unwrap_err();
+    assert!(sentence(&error).starts_with(message), "{}", sentence(&error));
+}
+
+#[test]
+fn what_the_user_wrote_is_merged_in_and_what_workers_need_stays() {
+    let template = template(&nodeset(&json!({
+        "slurmd": { "fieldOfTomorrow": true, "securityContext": { "privileged": false } },
+        "template": {
+            "metadata": {
+                "labels": { "team": "ai", "app.kubernetes.io/name": "theirs" },
+                "annotations": { "note": "2", "slinky.slurm.net/sshd-conf-hash": "theirs" },
+            },
+            "spec": {
+                "nodeName": "node-1",
+                "fieldOfTomorrow": 1,
+                "tolerations": [{ "key": "gpu", "operator": "Exists" }],
+                "dnsConfig": { "searches": ["example.test"] },
+                "affinity": { "podAntiAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": [{ "topologyKey": "zone" }] } },
+            },
+        },
+    })));
+    let spec = &template.spec;
+    assert_eq!((&spec["fieldOfTomorrow"], spec.get("nodeName")), (&json!(1), None));
+    assert_eq!(spec["containers"][0]["fieldOfTomorrow"], true);
+    assert_eq!(spec["containers"][0]["securityContext"]["privileged"], false);
+    assert_eq!(spec["tolerations"][1]["key"], WORKER_TAINT);
+    assert_eq!(spec["dnsConfig"]["searches"][1], "slurm-workers-slurm.ns.svc.cluster.test");
+    let terms = &spec["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
+    assert_eq!(
+        (&terms[0]["topologyKey"], &terms[1]["topologyKey"]),
+        (&json!("zone"), &json!("kubernetes.io/hostname"))
+    );
+    let (labels, annotations) = (template.metadata.labels.unwrap(), template.metadata.annotations.unwrap());
+    assert_eq!((labels["team"].as_str(), labels[APP_NAME].as_str()), ("ai", "slurmd"));
+    assert_eq!(
+        (annotations["note"].as_str(), annotations[annotations::SSHD_CONF_HASH].as_str()),
+        ("2", "h1")
+    );
+    assert!(!annotations.contains_key(annotations::LAST_APPLIED));
+}
+
+#[test]
+fn a_hook_of_the_user_replaces_ours() {
+    let hook = json!({ "sleep": { "seconds": 1 } });
+    let slurmd = slurmd(&json!({ "slurmd": { "lifecycle": { "preStop": hook } } }));
+    assert_eq!(slurmd["lifecycle"]["preStop"], hook);
+}
+
+#[test]
+fn what_decides_about_a_node_is_read_once() {
+    let template =
+        template(&nodeset(&json!({ "template": { "spec": { "nodeSelector": { "gpu": "yes" } } } })));
+    let spec = template.pod_spec();
+    assert_eq!(spec.node_selector.as_ref().unwrap()["gpu"], "yes");
+    assert_eq!(spec.tolerations.as_ref().unwrap()[0].key.as_deref(), Some(WORKER_TAINT));
+}
