@@ -186,7 +186,7 @@ impl Worker {
         match self.ready {
             None => false,
             Some(_) if min_ready.is_zero() || min_ready.is_negative() => true,
-            Some(ready) => ready.since.is_some_and(|since| since + min_ready < now),
+            Some(ready) => ready.since.is_some_and(|since| now.duration_since(since) > min_ready),
         }
     }
 
@@ -264,7 +264,7 @@ fn cordon_of(pod: &Pod) -> (Cordon, bool) {
 /// A number without sign `+` and without leading zeros; anything else counts as 0.
 fn cost_of(text: &str) -> i32 {
     let digits = text.strip_prefix('-').unwrap_or(text);
-    if text.starts_with('+') || (digits.len() > 1 && digits.starts_with('0')) || text == "-0" {
+    if text.starts_with('+') || (digits.len() > 1 && digits.starts_with('0')) {
         return 0;
     }
     text.parse().unwrap_or(0)
@@ -282,3 +282,6 @@ fn mirrored_of(conditions: &[PodCondition]) -> Vec<String> {
     let on = conditions.iter().filter(|condition| condition.status == "True");
     on.filter_map(|condition| condition.type_.strip_prefix(STATE_PREFIX)).map(str::to_owned).collect()
 }
+
+#[cfg(test)]
+mod tests;
