@@ -130,9 +130,8 @@ impl Machine {
         self.advance(now);
         let nodeset = self.records.nodeset_of(batch)?.clone();
         let mut record = self.records.take_out(&nodeset)?;
-        let closed = record.close(batch, self.now, self.records.numbers());
+        let (number, ended) = record.close(batch, self.now, self.records.numbers());
         self.records.put_in(nodeset, record);
-        let (number, ended) = closed?;
         if let Some(ended) = ended {
             self.release(ended.granted);
             self.tally.closed();

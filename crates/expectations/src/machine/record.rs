@@ -165,15 +165,16 @@ impl Record {
         self.open = Some(batch);
     }
 
-    /// Ends the batch, or says again what was said when it ended: the number that its end made, and what is released.
+    /// Ends the open batch, or says again what was said when the last one was closed: the number that its end made, and
+    /// what is released. `batch` is one of [these](Self::batches).
     pub fn close(
         &mut self,
         batch: &BatchId,
         now: Duration,
         numbers: &mut Numbers,
-    ) -> Option<(u64, Option<GrantedBatch>)> {
+    ) -> (u64, Option<GrantedBatch>) {
         let Some(ended) = self.open.take_if(|open| open.id == *batch) else {
-            return (self.closed.as_ref() == Some(batch)).then_some((self.number, None));
+            return (self.number, None);
         };
         self.renumber(numbers);
         let number = self.number;
@@ -182,7 +183,7 @@ impl Record {
         if self.half_open_until.take_if(|until| *until <= now).is_some() {
             self.renumber(numbers);
         }
-        Some((number, Some(ended)))
+        (number, Some(ended))
     }
 
     fn renumber(&mut self, numbers: &mut Numbers) {

@@ -15,11 +15,12 @@ const NODESETS: [&str; 2] = ["gpu", "cpu"];
 #[derive(Clone, Debug)]
 pub enum Action {
     Pass(u64),
-    /// A replica plans and asks from what it knows.
+    /// A replica plans and asks from what it knows, and asks again at once if it is told to read and is `swift`.
     Begin {
         replica: usize,
         nodeset: usize,
         ops: Ops,
+        swift: bool,
     },
     /// A replica lost what it knew.
     Forget {
@@ -40,19 +41,21 @@ pub enum Action {
 }
 
 pub fn actions() -> impl Strategy<Value = Vec<Action>> {
-    let seconds = prop::sample::select(vec![1, 5, 10, 24, 25, 25, 35, 60, 60, 61]);
+    let seconds = prop::sample::select(vec![1, 5, 10, 15, 20, 25, 30, 35, 60]);
     let ops = prop::sample::select(vec![CREATE, CREATE, DELETE, DRAIN, BOTH]);
-    let who = || (0..REPLICAS.len() - 1, prop_oneof![3 => Just(0), 1 => Just(1)]);
+    let who = || (0..REPLICAS.len() - 1, prop_oneof![5 => Just(0), 1 => Just(1)]);
     let action = prop_oneof![
         8 => seconds.prop_map(Action::Pass),
-        20 => (who(), ops).prop_map(|((replica, nodeset), ops)| Action::Begin { replica, nodeset, ops }),
+        16 => (who(), ops, prop::bool::weighted(0.7)).prop_map(|((replica, nodeset), ops, swift)| {
+            Action::Begin { replica, nodeset, ops, swift }
+        }),
         1 => who().prop_map(|(replica, nodeset)| Action::Forget { replica, nodeset }),
         10 => who().prop_map(|(replica, nodeset)| Action::Done { replica, nodeset }),
         2 => any::<prop::sample::Index>().prop_map(Action::BeginAgain),
         2 => any::<prop::sample::Index>().prop_map(Action::DoneAgain),
         1 => Just(Action::Restart),
     ];
-    prop::collection::vec(action, 1..150)
+    prop::collection::vec(action, 1..120)
 }
 
 /// The batches whose effects a plan was made with.
@@ -113,7 +116,12 @@ impl World {
     pub fn act(&mut self, action: &Action) -> Result<(), TestCaseError> {
         match action {
             Action::Pass(seconds) => self.service.pass(secs(*seconds)),
-            Action::Begin { replica, nodeset, ops } => self.plan_and_begin(*replica, *nodeset, *ops)?,
+            Action::Begin { replica, nodeset, ops, swift } => {
+                let answer = self.plan_and_begin(*replica, *nodeset, *ops)?;
+                if *swift && matches!(answer, Answer::NeedFresh(_)) {
+                    self.plan_and_begin(*replica, *nodeset, *ops)?;
+                }
+            }
             Action::Forget { replica, nodeset } => drop(self.known.remove(&(*replica, *nodeset))),
             Action::Done { replica, nodeset } => self.end(*replica, *nodeset),
             Action::BeginAgain(index) if !self.requests.is_empty() => {
@@ -143,7 +151,7 @@ impl World {
         }
     }
 
-    fn plan_and_begin(&mut self, replica: usize, nodeset: usize, ops: Ops) -> Result<(), TestCaseError> {
+    fn plan_and_begin(&mut self, replica: usize, nodeset: usize, ops: Ops) -> Result<Answer, TestCaseError> {
         let known = self.known.entry((replica, nodeset)).or_default();
         // What is still held is a batch that the replica gave up: one at a time.
         known.held = None;
@@ -157,19 +165,20 @@ impl World {
         };
         let now = self.service.now;
         self.requests.push((request.clone(), now, view.clone()));
-        match self.send(&request, now, &view)? {
+        let answer = self.send(&request, now, &view)?;
+        match &answer {
             Answer::Granted(_) => {
                 let known = self.known.entry((replica, nodeset)).or_default();
                 known.held = Some(request.batch);
                 known.basis = None;
             }
             Answer::NeedFresh(basis) => {
-                let view = self.landed(&request.nodeset);
-                self.known.insert((replica, nodeset), Knowledge { basis: Some(basis), view, held: None });
+                let (basis, view) = (Some(basis.clone()), self.landed(&request.nodeset));
+                self.known.insert((replica, nodeset), Knowledge { basis, view, held: None });
             }
             Answer::Wait(_) | Answer::NotOwner(_) => {}
         }
-        Ok(())
+        Ok(answer)
     }
 
     /// What a live read shows.
