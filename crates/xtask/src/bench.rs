@@ -98,10 +98,8 @@ pub fn run(args: &Args) -> Result<()> {
     let nodes = args.pods.div_ceil(PODS_PER_NODE).to_string();
     let up = cluster.manage("up", &["--profile", "scale", "--nodes", &nodes]);
     let outcome = up.and_then(|()| measure(&cluster, &subject, &workload));
-    if !args.keep {
-        cluster.manage("down", &[])?;
-    }
-    outcome
+    // The cluster goes in any case; what failed first is told.
+    if args.keep { outcome } else { outcome.and(cluster.manage("down", &[])) }
 }
 
 /// The operator as it is shipped: built with optimisations, beside the build of this program.
