@@ -1,0 +1,86 @@
+//! What a list proves about nodes that are not in it.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_was_never_seen_is_absent() {
+    let world = World::known(&["a"]).await;
+    assert_eq!(world.view().sight("never"), Sight::Absent);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_somebody_deleted_is_in_doubt_until_lists_agree() {
+    let mut world = World::known(&["a", "b", "c"]).await;
+    world.slurm.client().delete_node("c").await.unwrap();
+    assert!(world.until_told().await < seconds(2));
+    assert_eq!(world.view().sight("c"), Sight::Unknown);
+    pass(19).await;
+    assert_eq!(world.view().sight("c"), Sight::Unknown);
+    assert!(is_present(&world.view(), "a"));
+    assert!(world.until_told().await <= seconds(40));
+    assert_eq!(world.view().sight("c"), Sight::Absent);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_comes_back_was_never_gone() {
+    let mut world = World::known(&["a", "b", "c"]).await;
+    world.slurm.client().delete_node("c").await.unwrap();
+    world.until("in doubt", |view| view.sight("c") == Sight::Unknown).await;
+    world.slurm.start_slurmd("c");
+    assert!(world.until("present", |view| is_present(view, "c")).await < seconds(2));
+    pass(120).await;
+    assert!(is_present(&world.view(), "c"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_we_deleted_is_gone_as_soon_as_a_list_shows_it() {
+    let mut world = World::known(&["a"]).await;
+    world.cluster().delete_node("a").await.unwrap();
+    assert_eq!(world.view().sight("a"), Sight::Unknown);
+    assert!(world.until("absent", |view| view.sight("a") == Sight::Absent).await < seconds(2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slurm_that_lost_its_state_is_not_believed_for_a_minute() {
+    let mut world = World::known(&["a", "b"]).await;
+    world.slurm.lose_state();
+    world.until_told().await;
+    for _ in 0..59 {
+        let view = world.view();
+        assert_eq!((view.sight("a"), view.sight("b")), (Sight::Unknown, Sight::Unknown));
+        pass(1).await;
+    }
+    assert!(world.until("believed", |view| view.sight("a") == Sight::Absent).await <= seconds(31));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_partial_list_puts_what_it_lacks_in_doubt_and_no_more() {
+    let mut world = World::known(&["a", "b", "c", "d"]).await;
+    world.slurm.inject_on(Method::GET, "/nodes/", Fault::OnlyNodes(1));
+    world.until("cut short", |view| view.sight("d") == Sight::Unknown).await;
+    let view = world.view();
+    assert!(is_present(&view, "a"));
+    assert_eq!([view.sight("b"), view.sight("c")], [Sight::Unknown; 2]);
+    drop(view);
+    for _ in 0..5 {
+        pass(10).await;
+        assert_eq!(world.view().sight("d"), Sight::Unknown);
+    }
+    world.slurm.heal();
+    assert!(world.until("whole", |view| is_present(view, "d")).await <= seconds(31));
+    assert!(known(world.view()).doubtful.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn failures_prove_nothing() {
+    let mut world = World::known(&["a", "b", "c"]).await;
+    world.slurm.client().delete_node("c").await.unwrap();
+    world.until("in doubt", |view| view.sight("c") == Sight::Unknown).await;
+    world.slurm.inject(Fault::Refused);
+    pass(25).await;
+    assert_eq!(world.view().sight("c"), Sight::Unknown);
+    pass(60).await;
+    assert_eq!(world.view().sight("c"), Sight::Unknown);
+    world.slurm.heal();
+    world.until("absent", |view| view.sight("c") == Sight::Absent).await;
+}
