@@ -15,6 +15,7 @@ mod order;
 mod pins;
 mod records;
 mod release;
+mod reservation;
 mod revision;
 mod roster;
 #[cfg(test)]
@@ -22,7 +23,9 @@ pub mod testing;
 mod update;
 
 #[cfg(test)]
-mod scene;
+pub mod scene;
+#[cfg(test)]
+pub use scene::short;
 #[cfg(test)]
 mod tests;
 
@@ -34,6 +37,7 @@ pub use mirror::states;
 pub use obstacle::Obstacle;
 pub use pins::Pins;
 pub use release::Leaving;
+pub use reservation::{Told, matters as reservation_matters};
 pub use revision::RevisionStep;
 pub use roster::Backoff;
 
@@ -61,6 +65,8 @@ pub struct Plan {
     pub waiting: Vec<Waiting>,
     /// What the NodeSet waits for, if it is being deleted.
     pub leaving: Option<Leaving>,
+    /// What to tell of the reservation in which it is updated.
+    pub told: Told,
     /// Which Kubernetes node each number keeps to.
     pub pins: Option<Pins>,
     /// What stands in the way.

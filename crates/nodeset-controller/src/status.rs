@@ -1,1 +1,186 @@
-//! What a NodeSet's status says. No I/O.
+//! What a NodeSet's status says. No I/O. What pods are like is always told; what Slurm nodes are like stays as it was while
+//! nothing certain is known of Slurm.
+
+mod degraded;
+mod progress;
+mod words;
+
+use crate::observe::Observed;
+use crate::plan::{Plan, Told, states};
+use crate::slurm::View;
+use crate::worker::Worker;
+use degraded::degraded;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use progress::Progress;
+use slinky_api::conditions::{
+    AS_EXPECTED, ConditionStatus, DEGRADED, PROGRESSING, READY, RESERVATION_CREATED, SLURM_REACHABLE,
+    Verdict, find, is_true, remove, set,
+};
+use slinky_api::labels::{selector_labels, to_selector};
+use slinky_api::v1beta1::{NodeSetStatus, ScalingMode};
+use slurm_rest::{Node, NodeState};
+use std::collections::BTreeMap;
+use words::{Part, joined};
+
+/// What became of the writes of a pass.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EffectsState {
+    /// What failed: a fixed name, and the details.
+    pub errors: Vec<(&'static str, String)>,
+    /// Why the rest has to wait, if it has to.
+    pub waiting: Option<String>,
+}
+
+/// The status after a pass.
+pub fn status(observed: &Observed, plan: &Plan, effects: &EffectsState, now: Timestamp) -> NodeSetStatus {
+    let nodeset = &observed.nodeset;
+    let mut status = nodeset.status.clone().unwrap_or_default();
+    let min_ready = SignedDuration::from_secs(nodeset.spec.min_ready_seconds.unwrap_or_default().into());
+    count_pods(&mut status, observed, plan, |worker| worker.is_available(min_ready, now));
+    count_slurm_nodes(&mut status, observed, plan);
+    status.observed_generation = nodeset.metadata.generation;
+    status.node_set_hash.clone_from(&plan.revisions.hash);
+    status.collision_count = Some(plan.revisions.collision_count);
+    status.ordinal_to_node.clone_from(&plan.pins);
+    status.selector = to_selector(&selector_labels(nodeset.as_ref()));
+
+    let mut tell = |verdict| set(&mut status.conditions, verdict, nodeset.metadata.generation, now);
+    match &observed.slurm {
+        View::NotExpected => {}
+        View::Unknown { why } => {
+            tell(verdict(SLURM_REACHABLE, ConditionStatus::Unknown, "NotAnswering", why.clone()));
+        }
+        View::Known(_) => {
+            tell(verdict(SLURM_REACHABLE, ConditionStatus::True, "Answering", String::new()));
+        }
+    }
+    match &plan.told {
+        Told::AsBefore | Told::Nothing => {}
+        Told::Exists(wish) => {
+            tell(verdict(RESERVATION_CREATED, ConditionStatus::True, "Created", wish.clone()));
+        }
+        Told::Gone(wish) => {
+            tell(verdict(RESERVATION_CREATED, ConditionStatus::False, "NotExists", wish.clone()));
+        }
+    }
+    if matches!(observed.slurm, View::NotExpected) {
+        remove(&mut status.conditions, SLURM_REACHABLE);
+    }
+    if plan.told == Told::Nothing {
+        remove(&mut status.conditions, RESERVATION_CREATED);
+    }
+    summarise(&mut status, observed, plan, effects, now);
+    status
+}
+
+/// Sets the conditions that every kind has. A NodeSet may be ready while surplus workers leave.
+fn summarise(
+    status: &mut NodeSetStatus,
+    observed: &Observed,
+    plan: &Plan,
+    effects: &EffectsState,
+    now: Timestamp,
+) {
+    // What failed matters as long as something is left to do.
+    let idle = plan.effects.is_empty() && plan.node_mirrors.is_empty() && plan.pod_mirrors.is_empty();
+    let nothing = EffectsState::default();
+    let effects = if idle { &nothing } else { effects };
+    let progress = Progress { observed, plan, effects, status, now };
+    let ready = progress.is_complete();
+    let progressing = joined(progress.parts());
+    let degraded = joined(degraded(observed, plan, effects, status, now));
+    let short = || Part::new("Incomplete", "fewer workers serve than wanted".to_owned());
+    let not_ready = match (&degraded, &progressing) {
+        (Some(part), _) => Some(part.clone()),
+        (None, part) if !ready => Some(part.clone().unwrap_or_else(short)),
+        (None, _) => None,
+    };
+    let generation = observed.nodeset.metadata.generation;
+    for (type_, part, holds) in
+        [(READY, not_ready, false), (PROGRESSING, progressing, true), (DEGRADED, degraded, true)]
+    {
+        let holds = part.is_some() == holds;
+        let Part { reason, text } = part.unwrap_or_else(|| Part::new(AS_EXPECTED, String::new()));
+        set(&mut status.conditions, verdict(type_, holds.into(), reason, text), generation, now);
+    }
+}
+
+fn verdict(type_: &'static str, status: ConditionStatus, reason: &'static str, message: String) -> Verdict {
+    Verdict { type_, status, reason, message }
+}
+
+fn count_pods(
+    status: &mut NodeSetStatus,
+    observed: &Observed,
+    plan: &Plan,
+    is_available: impl Fn(&Worker) -> bool,
+) {
+    let spec = &observed.nodeset.spec;
+    let leaving = observed.nodeset.metadata.deletion_timestamp.is_some();
+    let count = |counts: &dyn Fn(&Worker) -> bool| {
+        to_i32(plan.workers.iter().filter(|worker| is_created(worker) && counts(worker)).count())
+    };
+    status.replicas = count(&|_| true);
+    status.updated_replicas = count(&|worker| !worker.terminating && worker.hash == plan.revisions.hash);
+    status.ready_replicas = count(&Worker::is_ready);
+    status.available_replicas = count(&|worker| worker.is_ready() && is_available(worker));
+    let numbered = spec.scaling_mode == ScalingMode::StatefulSet;
+    status.desired = if numbered && !leaving { spec.replicas.max(0) } else { to_i32(plan.desired) };
+    let expected = if numbered { status.replicas } else { status.desired };
+    status.unavailable_replicas = (expected - status.available_replicas).max(0);
+}
+
+/// Whether somebody has looked at the pod since the API server took it in.
+fn is_created(worker: &Worker) -> bool {
+    let phase = worker.pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    phase.is_some_and(|phase| !phase.is_empty())
+}
+
+fn count_slurm_nodes(status: &mut NodeSetStatus, observed: &Observed, plan: &Plan) {
+    let nodes: BTreeMap<&str, &Node> = match &observed.slurm {
+        View::Unknown { .. } => return,
+        View::NotExpected => BTreeMap::new(),
+        View::Known(known) => plan
+            .workers
+            .iter()
+            .filter_map(|worker| known.snapshot.nodes.get(&worker.slurm_name))
+            .map(|node| (node.name.as_str(), node))
+            .collect(),
+    };
+    let count = |counts: &dyn Fn(&Node) -> bool| to_i32(nodes.values().filter(|node| counts(node)).count());
+    let base = |node: &Node, state| states(node).first().is_some_and(|first| *first == state);
+    status.slurm_idle = count(&|node| base(node, "Idle"));
+    status.slurm_allocated = count(&|node| base(node, "Allocated") || base(node, "Mixed"));
+    status.slurm_down = count(&|node| base(node, "Down"));
+    status.slurm_drain = count(&|node| node.is(&NodeState::Drain) && !node.is(&NodeState::Undrain));
+}
+
+fn to_i32(count: usize) -> i32 {
+    i32::try_from(count).unwrap_or(i32::MAX)
+}
+
+/// Conditions worth an Event: those whose status is another one than before, a new kind of trouble, and a reservation that
+/// was moved. What is under way changes too often, and is told as it is done.
+pub fn news<'a>(before: Option<&NodeSetStatus>, after: &'a NodeSetStatus) -> Vec<&'a Condition> {
+    let is_news = |condition: &&Condition| {
+        let was = before.and_then(|status| find(&status.conditions, &condition.type_));
+        // Nobody needs to be told that something new is not ready, or works as it should.
+        let usual = if condition.type_ == SLURM_REACHABLE { "True" } else { "False" };
+        let changed = was.map_or(usual, |was| was.status.as_str()) != condition.status;
+        let detail = was.is_some_and(|was| match condition.type_.as_str() {
+            DEGRADED => was.reason != condition.reason,
+            RESERVATION_CREATED => was.message != condition.message,
+            _ => false,
+        });
+        changed || (detail && is_true(&after.conditions, &condition.type_))
+    };
+    [READY, DEGRADED, SLURM_REACHABLE, RESERVATION_CREATED]
+        .into_iter()
+        .filter_map(|type_| find(&after.conditions, type_))
+        .filter(is_news)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -13,6 +13,8 @@ pub const DEGRADED: &str = "Degraded";
 pub const CONFIGURED: &str = "Configured";
 /// Prometheus is told to read the metrics.
 pub const MONITORED: &str = "Monitored";
+/// Slurm answers, so that something certain is known of its nodes.
+pub const SLURM_REACHABLE: &str = "SlurmReachable";
 /// A Slurm reservation for a scheduled update exists.
 pub const RESERVATION_CREATED: &str = "ReservationCreated";
 
@@ -95,7 +97,7 @@ pub enum Summary {
 }
 
 /// Reason of the conditions of an object that does what its spec says.
-const AS_EXPECTED: &str = "AsExpected";
+pub const AS_EXPECTED: &str = "AsExpected";
 
 /// Sets [`READY`], [`PROGRESSING`] and [`DEGRADED`].
 pub fn summarise(

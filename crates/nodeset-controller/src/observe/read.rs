@@ -3,6 +3,7 @@
 
 use super::Observed;
 use crate::cache::concerns;
+use crate::plan::reservation_matters;
 use crate::slurm::{ClusterKey, View, Wish};
 use crate::world::World;
 use k8s_openapi::api::apps::v1::ControllerRevision;
@@ -11,9 +12,9 @@ use kube::{Api, ResourceExt};
 use operator_runtime::find;
 use operator_runtime::references::{ReferenceError, follow};
 use pod_builder::hash_bytes;
-use slinky_api::labels::{RESERVATION_FINALIZER, selector_labels};
+use slinky_api::labels::selector_labels;
 use slinky_api::ownership::{Control, control_of};
-use slinky_api::v1beta1::{NodeSet, UpdateStrategyType};
+use slinky_api::v1beta1::NodeSet;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -47,8 +48,7 @@ pub async fn observe_live(nodeset: &NodeSet, world: &World) -> Result<Option<Obs
 fn wish(nodeset: &NodeSet) -> Wish {
     Wish {
         jobs: nodeset.metadata.deletion_timestamp.is_some(),
-        reservations: nodeset.spec.effective_update_strategy().type_ == UpdateStrategyType::ScheduledUpdate
-            || nodeset.finalizers().iter().any(|name| name == RESERVATION_FINALIZER),
+        reservations: reservation_matters(nodeset),
     }
 }
 

@@ -5,6 +5,7 @@ use super::fit::expected_hostname;
 use super::membership::{Membership, membership};
 use super::mirror::Mirrors;
 use super::obstacle::MOST_NODES;
+use super::reservation::Schedule;
 use super::roster::{Fate, Place, Roster};
 use super::update::{Allowance, Update};
 use super::*;
@@ -57,7 +58,11 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan {
     };
     let conducted = conduct.conduct(&workers, &roster);
     let pins = pins::pins(nodeset, &workers, &observed.nodes, pod_spec);
-    let hold = release::hold(observed);
+    let schedule =
+        Schedule { observed, workers: &workers, desired: roster.desired, hash: &revisions.hash, now };
+    let reservation = schedule.decide();
+    obstacles.extend(reservation.obstacle.map(Obstacle::from));
+    let hold = release::hold(observed, reservation.hold);
     let effects = if observed.controller.is_none() && !deleting {
         vec![]
     } else if leaving == Some(Leaving::Nothing) {
@@ -74,7 +79,8 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan {
             matches!(roster.fate(worker), Fate::Leave(crate::worker::Cause::ScaleIn, _))
         });
         let records = records::defunct_records(observed, &workers);
-        adoptions.into_iter().chain(creates).chain(conducted.effects).chain(owns).chain(records).collect()
+        let pods = adoptions.into_iter().chain(creates).chain(conducted.effects).chain(owns);
+        pods.chain(records).chain(reservation.effects).collect()
     };
     let mirrors = Mirrors { nodeset, slurm: &observed.slurm, nodes: &observed.nodes, now };
     Plan {
@@ -86,6 +92,7 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan {
         again: again(&workers, &conducted.waiting, min_ready, now),
         waiting: conducted.waiting,
         leaving,
+        told: reservation.told,
         pins,
         obstacles,
         revisions,

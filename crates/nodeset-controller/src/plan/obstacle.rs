@@ -1,5 +1,6 @@
 //! What keeps a NodeSet from being what it should be.
 
+use super::reservation::ScheduleError;
 use crate::build::BuildError;
 use operator_runtime::references::ReferenceError;
 use operator_runtime::{Class, Classify, Missing};
@@ -23,6 +24,9 @@ pub enum Obstacle {
     /// There can be no such number of workers.
     #[error("spec.replicas: {0} is more than the {MOST_NODES} nodes that a Slurm cluster can have")]
     Replicas(usize),
+    /// There is no reservation as the spec asks for one.
+    #[error(transparent)]
+    Schedule(#[from] ScheduleError),
 }
 
 impl Classify for Obstacle {
@@ -30,7 +34,7 @@ impl Classify for Obstacle {
         match self {
             Self::Missing(missing) => missing.class(),
             Self::Reference(error) => error.class(),
-            Self::Build(_) | Self::Replicas(_) => Class::Invalid,
+            Self::Build(_) | Self::Replicas(_) | Self::Schedule(_) => Class::Invalid,
         }
     }
 
@@ -39,6 +43,7 @@ impl Classify for Obstacle {
             Self::Missing(missing) => missing.category(),
             Self::Reference(error) => error.category(),
             Self::Build(_) | Self::Replicas(_) => "InvalidSpec",
+            Self::Schedule(error) => error.category(),
         }
     }
 }

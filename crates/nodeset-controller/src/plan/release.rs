@@ -63,12 +63,12 @@ pub fn release(observed: &Observed) -> Vec<Effect> {
     unreserve.into_iter().chain([Effect::Release { finalizers: left }]).collect()
 }
 
-/// The finalizers that keep a NodeSet from vanishing before its workers; `None` if it has them, or is on its way out.
-pub fn hold(observed: &Observed) -> Option<Vec<String>> {
+/// The finalizers that keep a NodeSet from vanishing before its workers, and before what it `reserves`; `None` if it has
+/// them, or is on its way out.
+pub fn hold(observed: &Observed, reserves: bool) -> Option<Vec<String>> {
     let held = observed.nodeset.finalizers();
     let deleting = observed.nodeset.metadata.deletion_timestamp.is_some();
-    if deleting || held.iter().any(|name| name == WORKERS_FINALIZER) {
-        return None;
-    }
-    Some(held.iter().cloned().chain([WORKERS_FINALIZER.to_owned()]).collect())
+    let wanted = [WORKERS_FINALIZER].into_iter().chain(reserves.then_some(RESERVATION_FINALIZER));
+    let missing: Vec<_> = wanted.map(str::to_owned).filter(|name| !held.contains(name)).collect();
+    (!deleting && !missing.is_empty()).then(|| [held, &missing].concat())
 }

@@ -1,0 +1,62 @@
+//! What is wrong with a NodeSet and stays wrong without help.
+
+use super::EffectsState;
+use super::words::{Part, few, workers};
+use crate::observe::Observed;
+use crate::plan::{Plan, WaitFor};
+use crate::slurm::View;
+use jiff::{SignedDuration, Timestamp};
+use operator_runtime::Classify;
+use operator_runtime::error::chain;
+use slinky_api::conditions::{SLURM_REACHABLE, find};
+use slinky_api::v1beta1::NodeSetStatus;
+use std::collections::BTreeSet;
+
+/// How long Slurm may be silent before somebody should look: longer than slurmctld takes to start or to fail over.
+const LONG: SignedDuration = SignedDuration::from_mins(5);
+
+/// All that is wrong, the cause of the rest first.
+pub fn degraded(
+    observed: &Observed,
+    plan: &Plan,
+    effects: &EffectsState,
+    status: &NodeSetStatus,
+    now: Timestamp,
+) -> Vec<Part> {
+    let obstacles = plan.obstacles.iter().map(|obstacle| Part::new(obstacle.category(), chain(obstacle)));
+    obstacles.chain(silence(observed, status, now)).chain(failures(effects)).chain(lost_jobs(plan)).collect()
+}
+
+fn silence(observed: &Observed, status: &NodeSetStatus, now: Timestamp) -> Option<Part> {
+    let View::Unknown { why } = &observed.slurm else { return None };
+    let since = silent_since(status)?;
+    let text = format!("nothing is known of Slurm since {since}, and no worker leaves until it is: {why}");
+    (now.duration_since(since) >= LONG).then(|| Part::new("SlurmUnreachable", text))
+}
+
+/// Since when nothing is known of Slurm.
+pub fn silent_since(status: &NodeSetStatus) -> Option<Timestamp> {
+    let condition = find(&status.conditions, SLURM_REACHABLE)?;
+    (condition.status != "True").then_some(condition.last_transition_time.0)
+}
+
+/// What failed, once each: one fault often meets many objects.
+fn failures(effects: &EffectsState) -> Option<Part> {
+    let (reason, _) = effects.errors.first()?;
+    let mut told = BTreeSet::new();
+    let texts: Vec<_> =
+        effects.errors.iter().map(|(_, text)| text.as_str()).filter(|text| told.insert(*text)).collect();
+    Some(Part::new(reason, few(&texts)))
+}
+
+fn lost_jobs(plan: &Plan) -> Option<Part> {
+    let lost = plan.waiting.iter().filter(|waiting| waiting.for_ == WaitFor::LostJob);
+    let pods: Vec<_> = lost.map(|waiting| waiting.pod.as_str()).collect();
+    let text = format!(
+        "{} should leave, but had a job when Slurm forgot the node, and nobody can tell whether it still runs: delete the \
+         pod when the job may end ({})",
+        workers(pods.len()),
+        few(&pods)
+    );
+    (!pods.is_empty()).then(|| Part::new("JobLost", text))
+}

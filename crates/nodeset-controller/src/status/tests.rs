@@ -1,0 +1,256 @@
+use super::*;
+use crate::plan::scene::Scene;
+use crate::plan::testing::minute;
+use rstest::rstest;
+use serde_json::{Value, json};
+use slinky_api::conditions::find;
+use std::sync::Arc;
+
+mod sentences;
+
+/// The status an hour after the pods were made, without trouble.
+fn told(scene: &Scene) -> NodeSetStatus {
+    told_at(scene, &EffectsState::default(), 60)
+}
+
+fn told_at(scene: &Scene, effects: &EffectsState, minutes: i64) -> NodeSetStatus {
+    let now = minute(minutes);
+    status(&scene.observed, &crate::plan::plan(&scene.observed, now), effects, now)
+}
+
+/// The same scene after its status was written.
+fn written(scene: Scene, status: NodeSetStatus) -> Scene {
+    scene.nodeset(|nodeset| nodeset.status = Some(status))
+}
+
+fn condition<'a>(status: &'a NodeSetStatus, type_: &str) -> (&'a str, &'a str, &'a str) {
+    let found =
+        find(&status.conditions, type_).unwrap_or_else(|| panic!("no {type_}: {:?}", status.conditions));
+    (found.status.as_str(), found.reason.as_str(), found.message.as_str())
+}
+
+/// Types of the conditions that hold.
+fn holding(status: &NodeSetStatus) -> Vec<&str> {
+    let holding = status.conditions.iter().filter(|condition| condition.status == "True");
+    holding.map(|condition| condition.type_.as_str()).collect()
+}
+
+fn replicas(count: i32) -> Scene {
+    Scene::new(&json!({ "replicas": count }))
+}
+
+/// A pod like this is not ready.
+fn unready() -> Value {
+    json!({ "status": { "conditions": [] } })
+}
+
+fn outdated() -> Value {
+    json!({ "metadata": { "labels": { "controller.kubernetes.io/hash": "old" } } })
+}
+
+/// replicas, updated, ready, available, unavailable, desired
+type Pods = [i32; 6];
+
+fn pods(status: &NodeSetStatus) -> Pods {
+    [
+        status.replicas,
+        status.updated_replicas,
+        status.ready_replicas,
+        status.available_replicas,
+        status.unavailable_replicas,
+        status.desired,
+    ]
+}
+
+/// Two workers, both like this, unregistered.
+fn two(change: &Value) -> Scene {
+    replicas(2).worker("gpu-0", change).worker("gpu-1", change)
+}
+
+#[rstest]
+#[case::healthy(two(&json!({})), [2, 2, 2, 2, 0, 2])]
+#[case::unready_and_old(two(&json!({ "metadata": outdated()["metadata"], "status": { "conditions": [] } })), [2, 0, 0, 0, 2, 2])]
+#[case::not_running(two(&json!({ "status": { "phase": "Unknown" } })), [2, 2, 0, 0, 2, 2])]
+#[case::nobody_looked_at_them(two(&json!({ "status": { "phase": "", "conditions": [] } })), [0, 0, 0, 0, 0, 2])]
+#[case::terminating(two(&json!({ "metadata": { "deletionTimestamp": minute(50) } })), [2, 0, 2, 2, 0, 2])]
+#[case::too_few(replicas(5).workers(2), [2, 2, 2, 2, 0, 5])]
+#[case::too_many(replicas(0).workers(2), [2, 2, 2, 2, 0, 0])]
+#[case::below_zero(replicas(-3), [0, 0, 0, 0, 0, 0])]
+#[case::not_for_long_enough(Scene::new(&json!({ "replicas": 2, "minReadySeconds": 3600 })).workers(2), [2, 2, 2, 0, 2, 2])]
+#[case::for_long_enough(Scene::new(&json!({ "replicas": 2, "minReadySeconds": 3599 })).workers(2), [2, 2, 2, 2, 0, 2])]
+#[case::going(replicas(2).workers(2).nodeset(|nodeset| nodeset.metadata.deletion_timestamp =
+    Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(minute(0)))), [2, 2, 2, 2, 0, 0])]
+#[case::on_three_nodes(Scene::new(&json!({ "scalingMode": "DaemonSet" })).host("node-b", &json!({})).host("node-c", &json!({})),
+    [0, 0, 0, 0, 3, 3])]
+fn pods_are_counted(#[case] scene: Scene, #[case] expected: Pods) {
+    assert_eq!(pods(&told(&scene)), expected);
+}
+
+#[test]
+fn the_controller_being_away_changes_no_wish() {
+    let mut scene = replicas(5).workers(2);
+    scene.observed.controller = None;
+    let status = told(&scene);
+    assert_eq!(pods(&status), [2, 2, 2, 2, 0, 5]);
+    let (holds, reason, message) = condition(&status, DEGRADED);
+    assert_eq!((holds, reason, message), ("True", "ControllerMissing", "Controller slurm does not exist"));
+    assert_eq!(condition(&status, READY), ("False", reason, message));
+}
+
+/// idle, allocated, down, drain
+fn slurm(status: &NodeSetStatus) -> [i32; 4] {
+    [status.slurm_idle, status.slurm_allocated, status.slurm_down, status.slurm_drain]
+}
+
+#[rstest]
+#[case::idle(&["IDLE"], [1, 0, 0, 0])]
+#[case::allocated(&["ALLOCATED"], [0, 1, 0, 0])]
+#[case::mixed(&["MIXED", "COMPLETING"], [0, 1, 0, 0])]
+#[case::down(&["DOWN", "NOT_RESPONDING"], [0, 0, 1, 0])]
+#[case::drained(&["IDLE", "DRAIN"], [1, 0, 0, 1])]
+#[case::draining(&["ALLOCATED", "DRAIN"], [0, 1, 0, 1])]
+#[case::down_and_drained(&["DOWN", "DRAIN"], [0, 0, 1, 1])]
+#[case::undrained(&["IDLE", "DRAIN", "UNDRAIN"], [1, 0, 0, 0])]
+#[case::something_new(&["DYNAMIC_NORM", "POWERED_DOWN"], [0, 0, 0, 0])]
+fn slurm_nodes_are_counted(#[case] states: &[&str], #[case] expected: [i32; 4]) {
+    let scene = replicas(1).workers(1).slurm("gpu-0", states, "a person").slurm("cpu-0", states, "a person");
+    assert_eq!(slurm(&told(&scene)), expected);
+    let seen_before =
+        written(scene, NodeSetStatus { slurm_idle: 7, slurm_drain: 6, ..NodeSetStatus::default() });
+    assert_eq!(slurm(&told(&seen_before.unknown())), [7, 0, 0, 6], "what is unknown stays as it was");
+}
+
+#[test]
+fn without_slurm_there_are_no_slurm_nodes() {
+    let before = NodeSetStatus { slurm_idle: 7, ..NodeSetStatus::default() };
+    let status = told(&written(replicas(2).workers(2), before).view(View::NotExpected));
+    assert_eq!((slurm(&status), find(&status.conditions, SLURM_REACHABLE)), ([0; 4], None));
+    assert_eq!(condition(&status, READY).0, "True", "{status:?}");
+}
+
+#[test]
+fn identity_is_told() {
+    let mut scene = Scene::new(&json!({ "replicas": 2, "pinToNode": true })).workers(1);
+    scene = scene.nodeset(|nodeset| nodeset.metadata.generation = Some(7));
+    let status = told(&scene);
+    assert_eq!(status.selector, "app.kubernetes.io/instance=gpu,app.kubernetes.io/name=slurmd");
+    assert_eq!((status.observed_generation, status.collision_count), (Some(7), Some(0)));
+    assert_eq!(status.node_set_hash, scene.plan().revisions.hash);
+    assert_eq!(json!(status.ordinal_to_node), json!({ "0": "node-a" }));
+    assert!(status.conditions.iter().all(|condition| condition.observed_generation == Some(7)));
+    let unpinned = written(scene, status).nodeset(|nodeset| nodeset.spec.pin_to_node = false);
+    assert_eq!(told(&unpinned).ordinal_to_node, None);
+}
+
+#[rstest]
+#[case::as_wished(replicas(2).workers(2), &[SLURM_REACHABLE, READY])]
+#[case::nobody_wanted(replicas(0), &[SLURM_REACHABLE, READY])]
+#[case::too_many(replicas(1).workers(2), &[SLURM_REACHABLE, READY, PROGRESSING])]
+#[case::too_few(replicas(3).workers(2), &[SLURM_REACHABLE, PROGRESSING])]
+#[case::not_available(replicas(2).workers(2).worker("gpu-1", &unready()), &[SLURM_REACHABLE, PROGRESSING])]
+#[case::outdated(replicas(2).workers(2).worker("gpu-1", &outdated()), &[SLURM_REACHABLE, PROGRESSING])]
+#[case::unregistered(replicas(2).workers(2).without_slurm_node("gpu-1"), &[SLURM_REACHABLE, PROGRESSING])]
+#[case::slurm_is_silent(replicas(2).workers(2).unknown(), &[READY])]
+#[case::impossible(replicas(100_000).workers(2), &[SLURM_REACHABLE, DEGRADED])]
+fn conditions_hold_independently(#[case] scene: Scene, #[case] expected: &[&str]) {
+    let status = told(&scene);
+    assert_eq!(holding(&status), expected, "{:?}", status.conditions);
+}
+
+#[test]
+fn a_node_that_was_written_to_a_moment_ago_did_not_vanish() {
+    let seen = json!({ "type": "SlurmNodeStateIdle", "status": "True" });
+    let ready = json!({ "type": "Ready", "status": "True", "lastTransitionTime": minute(0) });
+    let pod = json!({ "status": { "conditions": [ready, seen] } });
+    let mut scene = replicas(1).worker("gpu-0", &pod);
+    assert_eq!(condition(&told(&scene), READY).1, "Registering");
+    let View::Known(known) = &mut scene.observed.slurm else { panic!() };
+    known.doubtful.insert("gpu-0".to_owned());
+    assert_eq!(condition(&told(&scene), READY).0, "True");
+}
+
+#[rstest]
+#[case::ready(replicas(2).workers(2))]
+#[case::draining(replicas(1).workers(2).slurm("gpu-1", &["ALLOCATED"], ""))]
+#[case::creating(replicas(9).workers(2))]
+#[case::unknown(replicas(1).workers(2).unknown())]
+#[case::scheduled(Scene::new(&json!({ "replicas": 1, "updateStrategy": { "type": "ScheduledUpdate",
+    "scheduledUpdate": { "startTime": minute(9000), "duration": "30m" } } })).workers(1).worker("gpu-0", &outdated()))]
+fn nothing_is_written_when_nothing_changes(#[case] scene: Scene, #[values(true, false)] well: bool) {
+    let trouble =
+        EffectsState { errors: vec![("Conflict", "no".to_owned())], waiting: Some("later".to_owned()) };
+    let effects = if well { EffectsState::default() } else { trouble };
+    let before = told_at(&scene, &effects, 60);
+    let after = told_at(&written(scene, before.clone()), &effects, 64);
+    assert_eq!(after, before);
+}
+
+fn with(type_: &str, status: &str, reason: &str, message: &str) -> NodeSetStatus {
+    let condition = json!({ "type": type_, "status": status, "reason": reason, "message": message,
+        "lastTransitionTime": minute(0) });
+    let condition = serde_json::from_value(condition).unwrap();
+    NodeSetStatus { conditions: vec![condition], ..NodeSetStatus::default() }
+}
+
+#[rstest]
+#[case::ready(None, with(READY, "True", "AsExpected", ""), true)]
+#[case::not_ready_yet(None, with(READY, "False", "Creating", ""), false)]
+#[case::not_ready_any_more(
+    Some(with(READY, "True", "AsExpected", "")),
+    with(READY, "False", "Creating", ""),
+    true
+)]
+#[case::otherwise_not_ready(
+    Some(with(READY, "False", "Creating", "a")),
+    with(READY, "False", "Starting", "b"),
+    false
+)]
+#[case::trouble(None, with(DEGRADED, "True", "Conflict", ""), true)]
+#[case::no_trouble(None, with(DEGRADED, "False", "AsExpected", ""), false)]
+#[case::other_trouble(
+    Some(with(DEGRADED, "True", "Conflict", "")),
+    with(DEGRADED, "True", "Timeout", ""),
+    true
+)]
+#[case::same_trouble_elsewhere(
+    Some(with(DEGRADED, "True", "Conflict", "a")),
+    with(DEGRADED, "True", "Conflict", "b"),
+    false
+)]
+#[case::trouble_is_over(
+    Some(with(DEGRADED, "True", "Conflict", "")),
+    with(DEGRADED, "False", "AsExpected", ""),
+    true
+)]
+#[case::slurm_answers_at_first(None, with(SLURM_REACHABLE, "True", "Answering", ""), false)]
+#[case::slurm_is_silent(None, with(SLURM_REACHABLE, "Unknown", "NotAnswering", ""), true)]
+#[case::slurm_is_silent_for_another_reason(
+    Some(with(SLURM_REACHABLE, "Unknown", "NotAnswering", "a")),
+    with(SLURM_REACHABLE, "Unknown", "NotAnswering", "b"),
+    false
+)]
+#[case::slurm_answers_again(
+    Some(with(SLURM_REACHABLE, "Unknown", "NotAnswering", "a")),
+    with(SLURM_REACHABLE, "True", "Answering", ""),
+    true
+)]
+#[case::reserved(None, with(RESERVATION_CREATED, "True", "Created", "at noon"), true)]
+#[case::moved(
+    Some(with(RESERVATION_CREATED, "True", "Created", "at noon")),
+    with(RESERVATION_CREATED, "True", "Created", "at night"),
+    true
+)]
+#[case::over(
+    Some(with(RESERVATION_CREATED, "True", "Created", "at noon")),
+    with(RESERVATION_CREATED, "False", "NotExists", "at noon"),
+    true
+)]
+#[case::under_way(None, with(PROGRESSING, "True", "Creating", ""), false)]
+fn only_transitions_are_news(
+    #[case] before: Option<NodeSetStatus>,
+    #[case] after: NodeSetStatus,
+    #[case] expected: bool,
+) {
+    assert_eq!(news(before.as_ref(), &after).len(), usize::from(expected));
+    assert!(news(Some(&after), &after).is_empty());
+}

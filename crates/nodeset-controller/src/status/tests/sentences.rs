@@ -1,0 +1,215 @@
+//! What people read.
+
+use super::*;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use slinky_api::v1beta1::NodeSet;
+
+fn deleted(nodeset: &mut NodeSet) {
+    nodeset.metadata.deletion_timestamp = Some(Time(minute(0)));
+}
+
+/// A worker that is a Slurm node, last seen in this state.
+fn seen(state: &str) -> Value {
+    let seen = json!({ "type": format!("SlurmNodeState{state}"), "status": "True" });
+    let ready = json!({ "type": "Ready", "status": "True", "lastTransitionTime": minute(0) });
+    json!({ "status": { "conditions": [ready, seen] } })
+}
+
+fn on_delete() -> Scene {
+    Scene::new(&json!({ "replicas": 5, "updateStrategy": { "type": "OnDelete" } }))
+}
+
+fn scheduled() -> Scene {
+    let schedule = json!({ "startTime": minute(120), "duration": "30m" });
+    let strategy = json!({ "type": "ScheduledUpdate", "scheduledUpdate": schedule });
+    Scene::new(&json!({ "replicas": 2, "updateStrategy": strategy })).workers(2)
+}
+
+/// With the reservation that the NodeSet wishes for, or one like it.
+fn reserved(mut scene: Scene, start: i64) -> Scene {
+    let time = |minutes| json!({ "set": true, "number": minute(minutes).as_second() });
+    let reservation = json!({ "name": "SlurmOperatorMaint-gpu", "node_list": "gpu-[0-1]", "users": "slurm",
+        "flags": ["MAINT", "IGNORE_JOBS", "SPEC_NODES"], "start_time": time(start), "end_time": time(start + 30) });
+    let View::Known(known) = &mut scene.observed.slurm else { panic!("Slurm is not known") };
+    let reservations = Arc::make_mut(&mut known.snapshot).reservations.get_or_insert_default();
+    reservations.insert("SlurmOperatorMaint-gpu".to_owned(), serde_json::from_value(reservation).unwrap());
+    scene.nodeset(|nodeset| {
+        nodeset
+            .metadata
+            .finalizers
+            .get_or_insert_default()
+            .push("nodeset.slinky.slurm.net/reservation".to_owned());
+    })
+}
+
+/// Slurm answers, and has no reservations.
+fn unreserved(scene: Scene) -> Scene {
+    let mut scene = reserved(scene, 0);
+    let View::Known(known) = &mut scene.observed.slurm else { panic!("Slurm is not known") };
+    Arc::make_mut(&mut known.snapshot).reservations = Some(BTreeMap::default());
+    scene
+}
+
+const WISH: &str = "SlurmOperatorMaint-gpu starts 2023-03-28T12:40:00Z for 30 min [IGNORE_JOBS, MAINT]";
+
+#[rstest]
+#[case::creating(replicas(3).workers(1), "Creating", "creating 2 workers")]
+#[case::starting(replicas(2).workers(2).worker("gpu-1", &unready()), "Starting", "1 worker is not available yet (gpu-1)")]
+#[case::registering(replicas(2).workers(2).without_slurm_node("gpu-0").without_slurm_node("gpu-1"), "Registering",
+    "2 workers are not registered in Slurm (gpu-0, gpu-1)")]
+#[case::draining(replicas(1).workers(6).slurm("gpu-3", &["MIXED"], ""), "Draining",
+    "5 workers are draining until no job is left (gpu-1, gpu-2, gpu-3 and 2 more)")]
+#[case::updating(replicas(4).workers(4).worker("gpu-3", &outdated()), "Draining",
+    "1 worker is draining until no job is left (gpu-3); updating: 3 of 4 workers are up to date")]
+#[case::on_delete(on_delete().workers(5).worker("gpu-1", &outdated()), "Outdated",
+    "1 worker is outdated until somebody deletes the pod (gpu-1)")]
+#[case::scheduled(scheduled().worker("gpu-1", &outdated()), "UpdateScheduled",
+    "1 worker is outdated until a reservation for updates begins (gpu-1)")]
+#[case::reserved(reserved(scheduled().worker("gpu-1", &outdated()), 120), "UpdateScheduled",
+    "1 worker is outdated until reservation SlurmOperatorMaint-gpu starts 2023-03-28T12:40:00Z for 30 min \
+     [IGNORE_JOBS, MAINT] (gpu-1)")]
+#[case::ending(replicas(1).workers(1).worker("gpu-1", &json!({ "metadata": { "deletionTimestamp": minute(50) } })),
+    "Ending", "1 worker is ending (gpu-1)")]
+#[case::waiting_for_slurm(replicas(0).worker("gpu-0", &seen("Idle")).unknown(), "AwaitingSlurm",
+    "1 worker is to leave, waiting for word from Slurm since 2023-03-28T11:40:00Z: slurmrestd cannot be reached (gpu-0)")]
+#[case::waiting_for_a_slurm_that_was(replicas(0).worker("gpu-0", &seen("Idle")).view(View::NotExpected), "AwaitingSlurm",
+    "1 worker is to leave, waiting for word from Slurm, which is not there any more (gpu-0)")]
+#[case::deleting(replicas(2).workers(1).slurm("gpu-0", &["IDLE"], "").nodeset(deleted), "Deleting",
+    "its deletion waits for 1 worker to leave; annotation nodeset.slinky.slurm.net/force-delete=true ends it without \
+     waiting; 1 worker is draining until no job is left (gpu-0)")]
+#[case::deleting_with_jobs(replicas(2).jobs("gpu", 3).nodeset(deleted), "Deleting",
+    "its deletion waits for 3 job records that still name its partition; annotation \
+     nodeset.slinky.slurm.net/force-delete=true ends it without waiting")]
+#[case::deleting_without_slurm(replicas(2).unknown().nodeset(deleted), "Deleting",
+    "its deletion waits for Slurm to tell which job records name its partition; annotation \
+     nodeset.slinky.slurm.net/force-delete=true ends it without waiting")]
+#[case::deleted(replicas(2).jobs("other", 1).nodeset(deleted), "Deleting", "its deletion waits for nothing")]
+fn what_is_under_way_is_told(#[case] scene: Scene, #[case] reason: &str, #[case] message: &str) {
+    let status = told(&scene);
+    assert_eq!(condition(&status, PROGRESSING), ("True", reason, message));
+}
+
+#[test]
+fn those_that_wait_for_others_and_for_their_next_try_are_told() {
+    let marks = json!({ "nodeset.slinky.slurm.net/pod-cordon": "true", "nodeset.slinky.slurm.net/pod-cordon-by": "update" });
+    let chosen = json!({ "metadata": { "labels": outdated()["metadata"]["labels"], "annotations": marks } });
+    let mut scene =
+        Scene::new(&json!({ "replicas": 3, "updateStrategy": { "rollingUpdate": { "maxUnavailable": 1 } } }))
+            .workers(3)
+            .worker("gpu-0", &json!({ "status": { "phase": "Failed", "conditions": [] } }))
+            .worker("gpu-1", &chosen)
+            .slurm("gpu-1", &["IDLE", "DRAIN"], "slurm-operator: update");
+    scene.observed.backoff.insert("0".to_owned(), minute(61));
+    scene.observed.backoff.insert("gpu-0".to_owned(), minute(61));
+    let status = told(&scene);
+    let (_, _, message) = condition(&status, PROGRESSING);
+    assert!(
+        message.contains("1 worker is to be replaced as soon as enough others are available (gpu-1)"),
+        "{message}"
+    );
+    assert!(message.contains("1 worker is finished, and made anew after a pause (gpu-0)"), "{message}");
+}
+
+#[test]
+fn effects_that_wait_are_told_as_long_as_there_are_some() {
+    let effects = EffectsState { errors: vec![], waiting: Some("an earlier batch is open".to_owned()) };
+    let status = told_at(&replicas(2).workers(1), &effects, 60);
+    assert_eq!(
+        condition(&status, PROGRESSING),
+        ("True", "Creating", "creating 1 worker; changes wait: an earlier batch is open")
+    );
+    let mirrored = Scene::new(&json!({ "replicas": 0 }));
+    assert_eq!(condition(&told_at(&mirrored, &effects, 60), PROGRESSING).0, "False");
+}
+
+#[test]
+fn what_failed_is_told_once_each_as_long_as_something_is_left_to_do() {
+    let failures = ["gpu-1: refused", "gpu-1: refused", "gpu-2: refused", "gpu-3: refused", "gpu-4: late"];
+    let errors = failures.into_iter().map(|text| ("Rejected", text.to_owned())).collect();
+    let effects = EffectsState { errors, waiting: None };
+    let expected = ("True", "Rejected", "gpu-1: refused, gpu-2: refused, gpu-3: refused and 1 more");
+    let status = told_at(&replicas(2).workers(1), &effects, 60);
+    assert_eq!(condition(&status, DEGRADED), expected);
+    assert_eq!(condition(&status, READY), ("False", expected.1, expected.2));
+    assert_eq!(condition(&told_at(&replicas(0), &effects, 60), DEGRADED).0, "False");
+}
+
+#[test]
+fn whoever_lost_its_job_waits_for_a_person() {
+    let status = told(&replicas(0).worker("gpu-0", &seen("Allocated")));
+    let (holds, reason, message) = condition(&status, DEGRADED);
+    assert_eq!((holds, reason), ("True", "JobLost"));
+    assert!(
+        message.starts_with("1 worker should leave, but had a job when Slurm forgot the node"),
+        "{message}"
+    );
+    assert!(message.ends_with("delete the pod when the job may end (gpu-0)"), "{message}");
+}
+
+#[rstest]
+#[case::a_while(64, "False")]
+#[case::long(65, "True")]
+fn silence_becomes_trouble(#[case] minutes: i64, #[case] degraded: &str) {
+    let scene = replicas(2).workers(2).unknown();
+    let before = told(&scene);
+    let since = ("Unknown", "NotAnswering", "slurmrestd cannot be reached");
+    assert_eq!(condition(&before, SLURM_REACHABLE), since);
+    let status = told_at(&written(scene, before), &EffectsState::default(), minutes);
+    let (holds, reason, message) = condition(&status, DEGRADED);
+    assert_eq!(holds, degraded);
+    if holds == "True" {
+        assert_eq!(reason, "SlurmUnreachable");
+        assert_eq!(
+            message,
+            "nothing is known of Slurm since 2023-03-28T11:40:00Z, and no worker leaves until it is: \
+            slurmrestd cannot be reached"
+        );
+    }
+}
+
+#[test]
+fn obstacles_are_all_told() {
+    let mut scene = scheduled().nodeset(|nodeset| {
+        let strategy = nodeset.spec.update_strategy.as_mut().unwrap();
+        strategy.scheduled_update = None;
+    });
+    scene.observed.controller = None;
+    let status = told(&scene);
+    let expected =
+        "Controller slurm does not exist; spec.updateStrategy.scheduledUpdate.startTime is missing";
+    assert_eq!(condition(&status, DEGRADED), ("True", "ControllerMissing", expected));
+}
+
+#[test]
+fn the_reservation_is_remembered_when_slurm_has_ended_it() {
+    let scene = reserved(scheduled(), 120);
+    let status = told(&scene);
+    assert_eq!(condition(&status, RESERVATION_CREATED), ("True", "Created", WISH));
+    let created = find(&status.conditions, RESERVATION_CREATED).unwrap();
+    assert_eq!((created.last_transition_time.0, created.observed_generation), (minute(60), Some(1)));
+    let gone =
+        written(unreserved(scheduled()), status).nodeset(|nodeset| nodeset.metadata.generation = Some(4));
+    let status = told_at(&gone, &EffectsState::default(), 200);
+    assert_eq!(condition(&status, RESERVATION_CREATED), ("False", "NotExists", WISH));
+    let gone = find(&status.conditions, RESERVATION_CREATED).unwrap();
+    assert_eq!((gone.last_transition_time.0, gone.observed_generation), (minute(200), Some(4)));
+}
+
+#[rstest]
+#[case::another_strategy(|nodeset: &mut NodeSet| nodeset.spec.update_strategy = None)]
+#[case::nobody_to_update(|nodeset: &mut NodeSet| nodeset.spec.replicas = 0)]
+fn a_reservation_that_nobody_wants_is_not_told(#[case] change: fn(&mut NodeSet)) {
+    let status = told(&reserved(scheduled(), 120));
+    let scene = written(reserved(scheduled(), 120), status).nodeset(change);
+    assert_eq!(find(&told(&scene).conditions, RESERVATION_CREATED), None);
+    assert_eq!(find(&told(&unreserved(scheduled())).conditions, RESERVATION_CREATED), None, "never made");
+}
+
+#[test]
+fn a_refused_reservation_is_told() {
+    let effects =
+        EffectsState { errors: vec![("Rejected", "reservation refused".to_owned())], waiting: None };
+    let moved = written(reserved(scheduled(), 180), with(RESERVATION_CREATED, "True", "Created", ""));
+    let status = told_at(&moved, &effects, 60);
+    assert_eq!(condition(&status, DEGRADED), ("True", "Rejected", "reservation refused"));
+}

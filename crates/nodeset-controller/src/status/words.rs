@@ -1,0 +1,42 @@
+//! How conditions speak: in one sentence for people, with numbers and few names.
+
+/// Most names that a sentence tells.
+const MOST_NAMES: usize = 3;
+
+/// One clause of a condition's message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// The condition's reason, if this clause comes first.
+    pub reason: &'static str,
+    /// What it says.
+    pub text: String,
+}
+
+impl Part {
+    /// A clause.
+    pub const fn new(reason: &'static str, text: String) -> Self {
+        Self { reason, text }
+    }
+}
+
+/// All clauses as one: the first gives the reason. `None` if there are none.
+pub fn joined(parts: Vec<Part>) -> Option<Part> {
+    let reason = parts.first()?.reason;
+    let texts: Vec<_> = parts.into_iter().map(|part| part.text).collect();
+    Some(Part::new(reason, texts.join("; ")))
+}
+
+/// `1 worker`, `2 workers`.
+pub fn workers(count: usize) -> String {
+    if count == 1 { "1 worker".to_owned() } else { format!("{count} workers") }
+}
+
+/// The first few, and how many more there are: `a, b, c and 2 more`.
+pub fn few<T: AsRef<str>>(items: &[T]) -> String {
+    let shown: Vec<_> = items.iter().take(MOST_NAMES).map(AsRef::as_ref).collect();
+    let shown = shown.join(", ");
+    match items.len().saturating_sub(MOST_NAMES) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
