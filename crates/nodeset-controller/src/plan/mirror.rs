@@ -3,7 +3,7 @@
 
 use super::daemons::Nodes;
 use super::effect::{NodeMirror, PodMirror};
-use super::features::{PodInfo, desired_features, desired_topology};
+use super::features::{PodInfo, desired_features, desired_topology, told_topology};
 use crate::slurm::{Sight, View};
 use crate::worker::{STATE_PREFIX, Worker};
 use jiff::Timestamp;
@@ -85,8 +85,12 @@ impl Mirrors<'_> {
         }
         let host = worker.node.as_ref().and_then(|name| self.nodes.get(name));
         if let Some(host) = host {
-            let topology = host.annotations.get(annotations::TOPOLOGY).cloned().unwrap_or_default();
-            set(&mut mirror.annotations, pod.annotations(), annotations::TOPOLOGY, Some(topology));
+            let topology = told_topology(
+                host.annotations.get(annotations::TOPOLOGY).map(String::as_str),
+                pod.annotations().get(annotations::TOPOLOGY).map(String::as_str),
+                self.slurm.sight(&worker.slurm_name),
+            );
+            set(&mut mirror.annotations, pod.annotations(), annotations::TOPOLOGY, Some(topology.to_owned()));
         }
         if let Sight::Present(node) = self.slurm.sight(&worker.slurm_name) {
             (mirror.conditions, mirror.ended) = conditions(pod, node, self.now);
