@@ -16,12 +16,12 @@ pub enum BuildError {
     #[error(transparent)]
     SlurmName(#[from] ValueError),
     /// What the nodes may use is no quantity.
-    #[error("{field} has limits that are none")]
-    Limits {
+    #[error("{field}.{limit}: it is no quantity")]
+    Limit {
         /// The field with the limits.
         field: &'static str,
-        /// What is wrong with them.
-        source: LimitError,
+        /// Which of them.
+        limit: LimitError,
     },
     /// Kubernetes refuses the name.
     #[error("{what} cannot be {name:?}: {problem}")]

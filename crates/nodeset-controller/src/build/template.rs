@@ -187,9 +187,8 @@ fn build_slurmd(nodeset: &NodeSet, controller: &Controller) -> Result<Value, Bui
 fn environment(nodeset: &NodeSet) -> Result<Vec<EnvVar>, BuildError> {
     let template = nodeset.spec.template.clone().unwrap_or_default();
     let (pod, slurmd) = (template.spec.as_value(), nodeset.spec.slurmd.as_value());
-    let _ = granted(&Value::Null, slurmd).map_err(|source| BuildError::Limits { field: "slurmd", source })?;
-    let limits =
-        granted(pod, slurmd).map_err(|source| BuildError::Limits { field: "template.spec", source })?;
+    let _ = granted(&Value::Null, slurmd).map_err(|limit| BuildError::Limit { field: "slurmd", limit })?;
+    let limits = granted(pod, slurmd).map_err(|limit| BuildError::Limit { field: "template.spec", limit })?;
     let number = |name: &str, number: u64| EnvVar {
         name: name.to_owned(),
         value: Some(number.to_string()),

@@ -67,11 +67,11 @@ fn slurmd_knows_its_share(#[case] own: Value, #[case] pod: Value, #[case] cpus: 
 #[case::affinity(json!({ "template": { "spec": { "affinity": "near" } } }), "template.spec.affinity cannot be read")]
 #[case::own_limits(
     json!({ "slurmd": { "resources": { "limits": { "memory": "lots" } } } }),
-    r#"slurmd has limits that are none: resources.limits.memory cannot be read: "lots" is not a quantity"#
+    "slurmd.resources.limits.memory cannot be read: it is no quantity"
 )]
 #[case::limits_of_the_pod(
     json!({ "template": { "spec": { "resources": { "limits": { "cpu": "all" } } } } }),
-    r#"template.spec has limits that are none: resources.limits.cpu cannot be read: "all" is not a quantity"#
+    "template.spec.resources.limits.cpu cannot be read: it is no quantity"
 )]
 #[case::extra_conf(
     json!({ "extraConf": "Weight10 Feature=a" }),
