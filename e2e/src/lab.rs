@@ -7,12 +7,20 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use operator_runtime::apply::Object;
+use serde_json::Value;
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 /// How long daemons may take to start, on a machine that does other things besides.
 pub const STARTED: Duration = Duration::from_mins(4);
+
+/// A Slurm cluster of every kind.
+pub const CLUSTER: &str = include_str!("../../crates/xtask/demo/cluster.yaml");
+
+/// What slurm.conf needs on this machine.
+pub const NEEDED_CONF: &str =
+    "ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\nJobAcctGatherType=jobacct_gather/none\n";
 
 /// A namespace with a Slurm cluster.
 pub struct Lab {
@@ -42,6 +50,21 @@ impl Lab {
         child.stdin.take().context("no input to write to")?.write_all(manifest.as_bytes())?;
         ensure!(child.wait()?.success(), "kubectl apply failed");
         Ok(())
+    }
+
+    /// Applies these kinds of [`CLUSTER`] without accounting, with other fields in the Controller's spec from the start;
+    /// `null` takes a field away.
+    pub fn apply_part(&self, kinds: &[&str], spec: &Value) -> Result<()> {
+        let mut documents: Vec<Value> = serde_saphyr::from_multiple(CLUSTER)?;
+        documents.retain(|document| kinds.iter().any(|kind| document["kind"] == *kind));
+        for controller in documents.iter_mut().filter(|document| document["kind"] == "Controller") {
+            let fields = controller["spec"].as_object_mut().context("a Controller without spec")?;
+            fields.remove("accountingRef");
+            fields.extend(spec.as_object().context("a spec")?.clone());
+            fields.retain(|_, value| !value.is_null());
+        }
+        let documents: Vec<String> = documents.iter().map(Value::to_string).collect();
+        self.apply(&documents.join("\n---\n"))
     }
 
     /// `kubectl` in this namespace.

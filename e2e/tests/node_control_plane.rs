@@ -1,7 +1,7 @@
 //! A Slurm control plane made of real daemons, driven by the clients that people use.
 
 use anyhow::{Context, Result, ensure};
-use e2e::lab::{Lab, STARTED, printed};
+use e2e::lab::{CLUSTER, Lab, NEEDED_CONF, STARTED, printed};
 use e2e::process::scratch;
 use e2e::stage::condition;
 use e2e::{eventually, report};
@@ -18,7 +18,6 @@ use std::process::Command;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-const CLUSTER: &str = include_str!("../../crates/xtask/demo/cluster.yaml");
 /// The documents of [`CLUSTER`] that a slurmctld alone needs.
 const KINDS_OF_A_CONTROLLER: [&str; 3] = ["Secret", "ConfigMap", "Controller"];
 /// How long everything is watched doing nothing.
@@ -207,23 +206,12 @@ async fn waiting(lab: &Lab) -> Result<Option<String>> {
 
 /// Applies what a slurmctld alone needs, with other fields in its spec from the start; `null` takes a field away.
 fn put_controller_alone(lab: &Lab, spec: &Value) -> Result<()> {
-    let mut documents: Vec<Value> = serde_saphyr::from_multiple(CLUSTER)?;
-    documents.retain(|document| KINDS_OF_A_CONTROLLER.iter().any(|kind| document["kind"] == *kind));
-    for controller in documents.iter_mut().filter(|document| document["kind"] == "Controller") {
-        let fields = controller["spec"].as_object_mut().context("a Controller without spec")?;
-        fields.remove("accountingRef");
-        fields.extend(spec.as_object().context("a spec")?.clone());
-        fields.retain(|_, value| !value.is_null());
-    }
-    let documents: Vec<String> = documents.iter().map(Value::to_string).collect();
-    lab.apply(&documents.join("\n---\n"))
+    lab.apply_part(&KINDS_OF_A_CONTROLLER, spec)
 }
 
 /// Sets the text that is appended to slurm.conf, keeping what this machine needs.
 async fn configure(lab: &Lab, extra: &str) -> Result<Controller> {
-    let needed =
-        "ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\nJobAcctGatherType=jobacct_gather/none\n";
-    lab.stage.edit("slurm", json!({ "extraConf": format!("{needed}{extra}") })).await
+    lab.stage.edit("slurm", json!({ "extraConf": format!("{NEEDED_CONF}{extra}") })).await
 }
 
 fn min_job_age(lab: &Lab) -> Result<String> {

@@ -28,7 +28,7 @@ use operator_runtime::events::{EventType, Notice};
 use operator_runtime::{
     Class, Classify, ObjectKey, PassError, PerObject, Runtime, Scope, apply, changed_facts, spec_changes,
 };
-use slinky_api::conditions::ConditionStatus;
+use slinky_api::conditions::{ConditionStatus, DEGRADED};
 use slinky_api::labels::{APP_NAME, App};
 use slinky_api::v1beta1::{Controller, NodeSet, NodeSetStatus, RestApi};
 use std::sync::Arc;
@@ -141,12 +141,12 @@ async fn run(
     let node_changes =
         triggers::node_changes(node_events.touched_objects().boxed(), node_store, nodes.clone());
     let controller = Runner::for_stream(wishes(nodeset_changes, nodesets.clone()), nodesets.clone())
-        .watches_stream(pod_changes.touched_objects(), triggers::of_pod)
+        .watches_stream(pod_changes.touched_objects(), |pod| triggers::of_pod(&pod))
         .watches_stream(node_changes, triggers::of_node(nodesets.clone(), pods.clone()))
-        .watches_stream(claim_events.touched_objects(), triggers::of_label)
-        .watches_stream(service_changes, triggers::of_owners)
-        .watches_stream(budget_changes, triggers::of_owners)
-        .watches_stream(revision_events.touched_objects(), triggers::of_owners)
+        .watches_stream(claim_events.touched_objects(), |claim| triggers::of_label(&claim))
+        .watches_stream(service_changes, |service| triggers::of_owners(&service))
+        .watches_stream(budget_changes, |budget| triggers::of_owners(&budget))
+        .watches_stream(revision_events.touched_objects(), |revision| triggers::of_owners(&revision))
         .owns_stream(config_changes)
         .watches_stream(spec_changes(controller_changes, controllers.clone()), members.of_controller())
         .watches_stream(restapi_changes, members.of_restapi())
@@ -279,7 +279,7 @@ impl Context {
 /// Tells of conditions that changed.
 fn tell(nodeset: &NodeSet, status: &NodeSetStatus, scope: &Scope) {
     for condition in news(nodeset.status.as_ref(), status) {
-        let good = condition.status == ConditionStatus::True.as_str();
+        let good = (condition.status == ConditionStatus::True.as_str()) != (condition.type_ == DEGRADED);
         let notice = Notice {
             type_: if good { EventType::Normal } else { EventType::Warning },
             reason: condition.reason.clone(),

@@ -10,6 +10,8 @@ mod execute;
 mod fixture;
 mod observe;
 mod plan;
+#[cfg(test)]
+mod simulation;
 mod slurm;
 mod status;
 mod work;

@@ -107,6 +107,8 @@ pub struct Worker {
     pub deadline: Option<Timestamp>,
     /// When it was made.
     pub created: Option<Timestamp>,
+    /// When its containers began to run; `None` if one has been restarted since, or none runs.
+    pub began: Option<Timestamp>,
     /// Whether its slurmd may have run: only a pod whose container never started certainly registered nowhere.
     pub started: bool,
     /// States of its Slurm node as they were last mirrored, without prefix; empty if it was never seen there.
@@ -141,6 +143,7 @@ impl Worker {
             cost: pod.annotations().get(annotations::POD_DELETION_COST).map_or(0, |text| cost_of(text)),
             deadline: pod.annotations().get(annotations::POD_DEADLINE).and_then(|text| text.parse().ok()),
             created: pod.metadata.creation_timestamp.as_ref().map(|time| time.0),
+            began: began_of(status.container_statuses.as_deref().unwrap_or_default()),
             started: status.container_statuses.iter().flatten().any(has_started),
             mirrored: mirrored_of(&conditions),
             pod,
@@ -268,6 +271,14 @@ fn cost_of(text: &str) -> i32 {
         return 0;
     }
     text.parse().unwrap_or(0)
+}
+
+fn began_of(containers: &[ContainerStatus]) -> Option<Timestamp> {
+    if containers.iter().any(|container| container.restart_count > 0) {
+        return None;
+    }
+    let running = containers.iter().filter_map(|container| container.state.as_ref()?.running.as_ref());
+    running.filter_map(|running| running.started_at.as_ref()).map(|time| time.0).max()
 }
 
 fn has_started(container: &ContainerStatus) -> bool {

@@ -124,6 +124,19 @@ impl FakeSlurm {
         self.change(|cluster, now| cluster.end_job(id, "COMPLETED", false, now));
     }
 
+    /// Whether a job holds this node.
+    pub fn is_busy(&self, node: &str) -> bool {
+        self.change(|cluster, _| cluster.jobs.values().any(|job| job.holds(node)))
+    }
+
+    /// Why a node gets no jobs; `None` if it may get some, or if there is none of this name.
+    pub fn kept_from_work(&self, node: &str) -> Option<String> {
+        self.change(|cluster, _| {
+            let node = cluster.nodes.get(node).filter(|node| !node.marks.is_empty())?;
+            Some(node.reason.clone())
+        })
+    }
+
     /// slurmctld loses all it knew.
     pub fn lose_state(&self) {
         self.change(|cluster, now| {

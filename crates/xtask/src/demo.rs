@@ -14,16 +14,23 @@ const NAMESPACE: &str = "slurm";
 const OBJECTS: &str = include_str!("../demo/cluster.yaml");
 
 /// The binaries of the operator, one for each kind that has one.
-const CONTROLLERS: [&str; 5] = [
+const CONTROLLERS: [&str; 6] = [
     "controller-controller",
     "accounting-controller",
     "restapi-controller",
     "loginset-controller",
     "token-controller",
+    "nodeset-controller",
 ];
 /// The objects that are waited for.
-const AWAITED: [&str; 5] =
-    ["controller/slurm", "accounting/slurm", "restapi/slurm", "loginset/login", "token/admin"];
+const AWAITED: [&str; 6] = [
+    "controller/slurm",
+    "accounting/slurm",
+    "restapi/slurm",
+    "loginset/login",
+    "token/admin",
+    "nodeset/worker",
+];
 
 /// Brings everything up, shows it and leaves it running.
 pub fn run() -> Result<()> {
@@ -44,13 +51,14 @@ pub fn run() -> Result<()> {
         demo.0.apply(NAMESPACE, &namespace)?;
         demo.0.apply(NAMESPACE, OBJECTS)
     })?;
-    step("wait for the control plane", || {
+    step("wait for the Slurm cluster", || {
         let wait = ["wait", "--namespace", NAMESPACE, "--for=condition=Ready", "--timeout=300s"];
         demo.inside("kubectl", &[&wait[..], &AWAITED].concat())
     })?;
     demo.inside("kubectl", &["get", "--namespace", NAMESPACE, KINDS])?;
     demo.show(&["slurm-controller-0", "--container", "slurmctld", "--", "scontrol", "ping"])?;
     demo.show(&["deployment/login", "--container", "login", "--", "sinfo"])?;
+    demo.show(&["deployment/login", "--container", "login", "--", "srun", "-N2", "hostname"])?;
     println!(
         "\nLook around: cargo xtask cluster exec --name {CLUSTER} -- kubectl get pods --namespace {NAMESPACE}"
     );

@@ -22,17 +22,17 @@ fn named(namespace: Option<String>, name: &str) -> Concerned {
 }
 
 /// The NodeSet that a pod is part of, and the one that it claims to be part of.
-pub fn of_pod(pod: Pod) -> Vec<Concerned> {
-    nodesets_of(&pod).iter().map(|name| named(pod.namespace(), name)).collect()
+pub fn of_pod(pod: &Pod) -> Vec<Concerned> {
+    nodesets_of(pod).iter().map(|name| named(pod.namespace(), name)).collect()
 }
 
 /// The NodeSet that an object says to be part of.
-pub fn of_label<K: Resource<DynamicType = ()>>(object: K) -> Option<Concerned> {
+pub fn of_label<K: Resource<DynamicType = ()>>(object: &K) -> Option<Concerned> {
     object.labels().get(APP_INSTANCE).map(|name| named(object.namespace(), name))
 }
 
 /// All NodeSets that own an object together.
-pub fn of_owners<K: Resource<DynamicType = ()>>(object: K) -> Vec<Concerned> {
+pub fn of_owners<K: Resource<DynamicType = ()>>(object: &K) -> Vec<Concerned> {
     let kind = NodeSet::kind(&());
     let owners = object.owner_references().iter().filter(|owner| owner.kind == kind);
     owners.map(|owner| named(object.namespace(), &owner.name)).collect()

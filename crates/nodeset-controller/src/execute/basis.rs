@@ -5,6 +5,7 @@
 //! came through it proves that everything before it came too. What proves nothing: that a pod is absent (a cache that is
 //! behind never held it), and a write that changed nothing (its version may be older than the view it was planned from).
 
+use expectations::Basis;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::runtime::watcher::Event;
@@ -12,8 +13,6 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
-
-use expectations::Basis;
 
 /// How long to wait for the results of a batch before everything is read live.
 const PATIENCE: Duration = Duration::from_secs(10);

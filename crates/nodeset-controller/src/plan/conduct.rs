@@ -72,13 +72,15 @@ impl Conduct<'_> {
         let mut sorted: Vec<_> = workers.iter().collect();
         sorted.sort_by(|one, other| removal_order(one, other));
         let mut conducted = Conducted::default();
-        let mut deletes =
-            Deletes { left: BURST, available: sorted.iter().filter(|worker| self.serves(worker)).count() };
+        // Those that leave for good are not among those that an update may count on.
+        let remains = |worker: &&&Worker| !matches!(roster.fate(worker), Fate::Leave(Cause::ScaleIn, _));
+        let available = sorted.iter().filter(remains).filter(|worker| self.serves(worker)).count();
+        let mut deletes = Deletes { left: BURST, available };
         for worker in sorted {
             match roster.fate(worker) {
                 _ if worker.terminating => conducted.effects.extend(self.on_its_way(worker)),
                 Fate::Clear(why, not_before) => {
-                    self.clear(worker, why, not_before, &mut deletes, &mut conducted)
+                    self.clear(worker, why, not_before, &mut deletes, &mut conducted);
                 }
                 Fate::Leave(cause, why) => self.leave(worker, cause, why, &mut deletes, &mut conducted),
                 Fate::Stay => conducted.effects.extend(self.stay(worker)),
@@ -169,11 +171,12 @@ impl Conduct<'_> {
         deletes: &mut Deletes,
         conducted: &mut Conducted,
     ) {
-        let serves = self.serves(worker);
-        if serves && cause == Cause::Update && deletes.available <= self.allowance.floor() {
-            return conducted.wait(worker, WaitFor::Others);
+        if cause == Cause::Update && self.serves(worker) {
+            if deletes.available <= self.allowance.floor() {
+                return conducted.wait(worker, WaitFor::Others);
+            }
+            deletes.available -= 1;
         }
-        deletes.available -= usize::from(serves);
         deletes.push(worker, evidence, why, conducted);
     }
 
@@ -185,7 +188,7 @@ impl Conduct<'_> {
             cordon_reason::node_cordoned(node, self.namespace, &worker.name(), self.propagated_conditions)
         });
         match (worker.cordon, sight) {
-            (_, Sight::Unknown) => None,
+            (_, Sight::Unknown) | (Cordon::Person | Cordon::None, Sight::Absent) => None,
             (Cordon::Ours(Cause::Node), _)
                 if worker.node.as_ref().is_some_and(|name| !self.nodes.contains_key(name)) =>
             {
@@ -196,7 +199,7 @@ impl Conduct<'_> {
                     let drain = drain(node, &reason);
                     (cause != Cause::Node || drain.is_some()).then(|| retire(worker, Cause::Node, drain))
                 }
-                None => Some(restore(worker, true, self.undo(worker, node))),
+                None => Some(restore(worker, true, undo(worker, node))),
             },
             (Cordon::Ours(_), Sight::Absent) => Some(restore(worker, true, None)),
             (Cordon::Person, Sight::Present(node)) => {
@@ -206,36 +209,34 @@ impl Conduct<'_> {
             (Cordon::None, Sight::Present(node)) => match reason {
                 Some(reason) if is_free(node) => Some(retire(worker, Cause::Node, drain(node, &reason))),
                 Some(_) => None,
-                None => self.undo(worker, node).map(|undo| restore(worker, false, Some(undo))),
+                None => undo(worker, node).map(|undo| restore(worker, false, Some(undo))),
             },
-            (Cordon::Person | Cordon::None, Sight::Absent) => None,
         }
     }
+}
 
-    /// What of ours keeps the node of a worker that should work from working.
-    fn undo(&self, worker: &Worker, node: &Node) -> Option<Undo> {
-        if !worker.is_healthy() || worker.cordoned_by_person {
-            return None;
-        }
-        let drained = node.is(&NodeState::Drain) && !node.is(&NodeState::Undrain);
-        let down = node.is(&NodeState::Down);
-        let name = node.name.clone();
-        if is_ours(&node.reason) {
-            let made_before =
-                worker.created.zip(node.reason_changed_at).is_none_or(|(made, said)| made <= said);
-            // A drain that was meant for the pod before this one ends when the slurmd of this one is there.
-            let registered = has_registered_since(node) || (made_before && !down);
-            return match (drained, down) {
-                (_, true) if registered => Some(Undo::Resume(name)),
-                (true, false) if registered => Some(Undo::Undrain(name)),
-                _ => None,
-            };
-        }
-        // Silent because its pod was gone, and now there is another one.
-        let replaced = worker.created.zip(node.reason_changed_at).is_some_and(|(made, said)| made > said);
-        let silent = down && !drained && node.reason.contains(NOT_RESPONDING);
-        (silent && replaced && has_registered_since(node)).then_some(Undo::Resume(name))
+/// What of ours keeps the node of a worker that should work from working.
+fn undo(worker: &Worker, node: &Node) -> Option<Undo> {
+    if !worker.is_healthy() || worker.cordoned_by_person {
+        return None;
     }
+    let drained = node.is(&NodeState::Drain) && !node.is(&NodeState::Undrain);
+    let down = node.is(&NodeState::Down);
+    let name = node.name.clone();
+    if is_ours(&node.reason) {
+        let made_before = worker.created.zip(node.reason_changed_at).is_none_or(|(made, said)| made <= said);
+        // A drain that was meant for the pod before this one ends when the slurmd of this one is there.
+        let registered = has_registered_since(node) || (made_before && !down);
+        return match (drained, down) {
+            (_, true) if registered => Some(Undo::Resume(name)),
+            (true, false) if registered => Some(Undo::Undrain(name)),
+            _ => None,
+        };
+    }
+    // Silent because its pod was gone, and now there is another one.
+    let replaced = worker.began.zip(node.reason_changed_at).is_some_and(|(began, said)| began >= said);
+    let silent = down && !drained && node.reason.contains(NOT_RESPONDING);
+    (silent && replaced && has_registered_since(node)).then_some(Undo::Resume(name))
 }
 
 /// Whether a slurmd registered that started after the reason was given.

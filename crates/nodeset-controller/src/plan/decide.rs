@@ -8,7 +8,10 @@ use super::obstacle::MOST_NODES;
 use super::reservation::Schedule;
 use super::roster::{Fate, Place, Roster};
 use super::update::{Allowance, Update};
-use super::*;
+use super::{
+    Effect, Leaving, NewPod, Obstacle, Pins, Plan, Revisions, WaitFor, Waiting, claims, daemons, pins,
+    records, release, revision, roster, update,
+};
 use crate::build::{
     Hashes, WorkerTemplate, build_claims, build_daemon_pod, build_numbered_pod, build_revision_data,
     build_template, revision_bytes, revision_hash, sshd_config_hash,

@@ -21,6 +21,8 @@ pub struct Membership {
 pub fn membership(nodeset: &NodeSet, pods: &[Arc<Pod>]) -> Membership {
     let mut workers = vec![];
     let mut effects = vec![];
+    let mut pods: Vec<_> = pods.iter().collect();
+    pods.sort_by_key(|pod| pod.name_any());
     for pod in pods {
         let worker = Worker::new(pod.clone());
         match (control_of(&pod.metadata, nodeset), has_our_labels(nodeset, pod)) {
@@ -36,11 +38,6 @@ pub fn membership(nodeset: &NodeSet, pods: &[Arc<Pod>]) -> Membership {
             (Control::Orphan | Control::Foreign(_), _) => {}
         }
     }
-    workers.sort_by_key(Worker::name);
-    effects.sort_by_key(|effect| match effect {
-        Effect::Adopt(pod) | Effect::Disown(pod) => pod.name.clone(),
-        _ => String::new(),
-    });
     Membership { workers, effects }
 }
 

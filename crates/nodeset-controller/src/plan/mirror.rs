@@ -53,6 +53,14 @@ pub struct Mirrors<'a> {
     pub now: Timestamp,
 }
 
+/// What Slurm tells of something that a pod should say.
+enum Told {
+    /// Nothing: the pod goes on saying what it says.
+    Nothing,
+    /// This, or that there is nothing to say.
+    This(Option<String>),
+}
+
 impl Mirrors<'_> {
     /// What pods should say and do not.
     pub fn pods(&self, workers: &[Worker]) -> Vec<PodMirror> {
@@ -69,7 +77,7 @@ impl Mirrors<'_> {
             ended: vec![],
         };
         let pod = &worker.pod;
-        for (key, value) in self.identity(worker) {
+        for (key, value) in Self::identity(worker) {
             set(&mut mirror.labels, pod.labels(), key, Some(value));
         }
         if let Some(protected) = self.is_protected(worker) {
@@ -80,7 +88,7 @@ impl Mirrors<'_> {
                 protected.then(|| labels::TRUE.to_owned()),
             );
         }
-        if let Some(deadline) = self.deadline(worker) {
+        if let Told::This(deadline) = self.deadline(worker) {
             set(&mut mirror.annotations, pod.annotations(), annotations::POD_DEADLINE, deadline);
         }
         let host = worker.node.as_ref().and_then(|name| self.nodes.get(name));
@@ -103,7 +111,7 @@ impl Mirrors<'_> {
     }
 
     /// The labels that say which pod it is; an adopted pod may lack them.
-    fn identity(&self, worker: &Worker) -> Vec<(&'static str, String)> {
+    fn identity(worker: &Worker) -> Vec<(&'static str, String)> {
         let mut identity = vec![(labels::POD_NAME, worker.name())];
         let name = worker.pod.labels().get(labels::POD_NAME);
         if name != Some(&worker.name()) && worker.mode == Some(ScalingMode::StatefulSet) {
@@ -126,18 +134,19 @@ impl Mirrors<'_> {
         }
     }
 
-    /// When the pod's work is over; `None` if that cannot be told now.
-    fn deadline(&self, worker: &Worker) -> Option<Option<String>> {
-        let jobs = self.slurm.snapshot()?.jobs.as_ref();
-        match (self.slurm.sight(&worker.slurm_name), jobs) {
-            (Sight::Present(node), None) if !node.is_busy() => Some(None),
+    /// When the pod's work is over.
+    fn deadline(&self, worker: &Worker) -> Told {
+        let Some(snapshot) = self.slurm.snapshot() else { return Told::Nothing };
+        match (self.slurm.sight(&worker.slurm_name), &snapshot.jobs) {
+            (Sight::Present(node), None) if !node.is_busy() => Told::This(None),
             (Sight::Present(_), Some(jobs)) => {
-                Some(jobs.deadlines.get(&worker.slurm_name).map(|deadline| match deadline {
+                let deadline = jobs.deadlines.get(&worker.slurm_name).map(|deadline| match deadline {
                     Deadline::At(time) => time.to_string(),
                     Deadline::Never => NEVER.to_owned(),
-                }))
+                });
+                Told::This(deadline)
             }
-            (Sight::Present(_) | Sight::Absent | Sight::Unknown, _) => None,
+            (Sight::Present(_) | Sight::Absent | Sight::Unknown, _) => Told::Nothing,
         }
     }
 

@@ -19,6 +19,7 @@ use std::sync::Arc;
 pub struct Scene {
     /// All of it.
     pub observed: Observed,
+    hash: String,
 }
 
 impl Scene {
@@ -42,7 +43,8 @@ impl Scene {
             propagated_conditions: Arc::from([]),
             backoff: Backoff::default(),
         };
-        Self { observed }.host("node-a", &json!({}))
+        let hash = plan(&observed, minute(60)).revisions.hash;
+        Self { observed, hash }.host("node-a", &json!({}))
     }
 
     /// With so many workers that serve, of the current revision, each an idle Slurm node.
@@ -58,17 +60,11 @@ impl Scene {
         kube::ResourceExt::name_any(self.observed.nodeset.as_ref())
     }
 
-    /// The hash of the current revision.
-    pub fn hash(&self) -> String {
-        plan(&self.observed, minute(60)).revisions.hash
-    }
-
     /// With a worker like this, or with one changed.
     pub fn worker(mut self, name: &str, change: &Value) -> Self {
-        let hash = self.hash();
         let owner = controller_reference(self.observed.nodeset.as_ref()).unwrap();
         let mut labels = json!(selector_labels(self.observed.nodeset.as_ref()));
-        labels[REVISION_HASH] = json!(hash);
+        labels[REVISION_HASH] = json!(self.hash);
         let mut base = json!({
             "metadata": { "labels": labels, "ownerReferences": [owner] },
             "status": {

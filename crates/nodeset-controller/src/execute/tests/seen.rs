@@ -135,6 +135,14 @@ async fn the_results_of_a_batch_are_waited_for(
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pod_that_was_there_may_be_news_to_the_cache() {
+    let world = World::new(&[]).await;
+    world.pod("w-0", &json!({}));
+    world.perform(vec![world.new_pod("w-0"), world.new_pod("w-1")]).await;
+    assert_eq!(world.edges.bases.seen("u"), Seen::Unknown, "everything has to be read live");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_patch_that_was_done_and_not_told_leaves_no_trace() {
     let world = World::new(&["w-0"]).await;
     let pod = world.pod("w-0", &json!({}));

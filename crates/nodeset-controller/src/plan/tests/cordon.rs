@@ -104,7 +104,11 @@ fn what_we_replaced_comes_back_and_nothing_else(
     #[case] slurmd_started: i64,
     #[case] expected: &str,
 ) {
-    let made = json!({ "metadata": { "creationTimestamp": minute(pod_made) } });
+    let made = json!({
+        "metadata": { "creationTimestamp": minute(pod_made) },
+        "status": { "containerStatuses": [{ "name": "slurmd", "image": "", "imageID": "", "ready": true,
+            "restartCount": 0, "state": { "running": { "startedAt": minute(pod_made) } } }] },
+    });
     let scene = Scene::new(&json!({ "replicas": 1 })).worker("gpu-0", &made).slurm_node(told(
         states,
         reason,

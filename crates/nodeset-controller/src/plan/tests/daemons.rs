@@ -100,7 +100,7 @@ fn a_pod_that_waits_for_a_node_that_is_gone_waits_no_longer() {
         { "matchFields": [{ "key": "metadata.name", "operator": "In", "values": ["gone"] }] }] } } });
     let waiting = on(
         "gone",
-        &json!({ "spec": { "nodeName": null, "affinity": affinity },
+        &json!({ "spec": { "nodeName": "", "affinity": affinity },
         "status": { "phase": "Pending", "conditions": [], "containerStatuses": [] } }),
     );
     let scene = scene().worker("gpu-x", &waiting).worker("gpu-y", &on("node-a", &json!({}))).slurm(

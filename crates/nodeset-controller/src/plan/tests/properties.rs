@@ -98,7 +98,7 @@ fn worker<'a>(plan: &'a Plan, name: &str) -> &'a Worker {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
     #[test]
     fn never_more_pods_than_wanted(replicas in 0usize..6, cases in prop::collection::vec(case(), 0..6)) {
@@ -134,9 +134,8 @@ proptest! {
         let now = crate::plan::testing::minute(60);
         let serves = |worker: &Worker| worker.is_alive() && worker.is_available(jiff::SignedDuration::ZERO, now);
         let available = plan.workers.iter().filter(|worker| serves(worker)).count();
-        let deleted = |why: fn(&crate::plan::Why) -> bool| plan.effects.iter().filter(|effect| match effect {
-            Effect::Delete(removal) => why(&removal.why) && serves(worker(&plan, &removal.pod.name)),
-            _ => false,
+        let deleted = |why: fn(&crate::plan::Why) -> bool| plan.effects.iter().filter(|effect| {
+            matches!(effect, Effect::Delete(removal) if why(&removal.why) && serves(worker(&plan, &removal.pod.name)))
         }).count();
         let updated = deleted(|why| matches!(why, crate::plan::Why::Outdated | crate::plan::Why::Unregistered));
         let all = deleted(|_| true);
@@ -148,17 +147,14 @@ proptest! {
         let scene = scene(replicas, 1, &cases);
         let plan = scene.plan();
         for effect in &plan.effects {
-            match effect {
-                Effect::Restore { undo: Some(undo), .. } => {
-                    let (crate::plan::Undo::Undrain(name) | crate::plan::Undo::Resume(name)) = undo;
-                    let Sight::Present(node) = scene.observed.slurm.sight(name) else { panic!("unseen") };
-                    prop_assert!(node.reason.starts_with("slurm-operator: "), "{node:?}");
-                }
-                Effect::Retire { drain: Some(drain), .. } | Effect::Drain(drain) => {
-                    let Sight::Present(node) = scene.observed.slurm.sight(&drain.node) else { panic!("unseen") };
-                    prop_assert!(node.reason != "disk" || drain.reason.is_empty(), "{node:?}");
-                }
-                _ => {}
+            if let Effect::Restore { undo: Some(undo), .. } = effect {
+                let (crate::plan::Undo::Undrain(name) | crate::plan::Undo::Resume(name)) = undo;
+                let Sight::Present(node) = scene.observed.slurm.sight(name) else { panic!("unseen") };
+                prop_assert!(node.reason.starts_with("slurm-operator: "), "{node:?}");
+            }
+            if let Effect::Retire { drain: Some(drain), .. } | Effect::Drain(drain) = effect {
+                let Sight::Present(node) = scene.observed.slurm.sight(&drain.node) else { panic!("unseen") };
+                prop_assert!(node.reason != "disk" || drain.reason.is_empty(), "{node:?}");
             }
         }
     }
@@ -169,13 +165,11 @@ proptest! {
     ) {
         let plan = scene(replicas, 1, &cases).unknown().plan();
         for effect in &plan.effects {
-            match effect {
-                Effect::Create(_) => {}
-                Effect::Delete(removal) => {
-                    let worker = worker(&plan, &removal.pod.name);
-                    prop_assert!(worker.is_finished() || (!worker.started && !worker.was_registered()));
-                }
-                other => prop_assert!(false, "{other:?}"),
+            if let Effect::Delete(removal) = effect {
+                let worker = worker(&plan, &removal.pod.name);
+                prop_assert!(worker.is_finished() || (!worker.started && !worker.was_registered()));
+            } else {
+                prop_assert!(effect.is_create(), "{effect:?}");
             }
         }
         for mirror in &plan.pod_mirrors {

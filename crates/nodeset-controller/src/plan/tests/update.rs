@@ -21,7 +21,7 @@ fn marked() -> Value {
         "nodeset.slinky.slurm.net/pod-cordon": "true", "nodeset.slinky.slurm.net/pod-cordon-by": "update" } } })
 }
 
-fn scene(replicas: usize, max_unavailable: Value, workers: &[Value]) -> Scene {
+fn scene(replicas: usize, max_unavailable: &Value, workers: &[Value]) -> Scene {
     let strategy = json!({ "type": "RollingUpdate", "rollingUpdate": { "maxUnavailable": max_unavailable } });
     let mut scene = Scene::new(&json!({ "replicas": replicas, "updateStrategy": strategy }));
     for (ordinal, change) in workers.iter().enumerate() {
@@ -55,13 +55,13 @@ fn a_rolling_update_keeps_enough_available(
     #[case] workers: Vec<Value>,
     #[case] expected: &[&str],
 ) {
-    assert_eq!(chosen(&scene(replicas, max_unavailable, &workers)), expected);
+    assert_eq!(chosen(&scene(replicas, &max_unavailable, &workers)), expected);
 }
 
 #[test]
 fn the_choice_is_kept_until_the_pod_is_replaced() {
     // gpu-0 was chosen; gpu-1 would be chosen today.
-    let scene = scene(2, json!(1), &[old(&marked()), old(&json!({}))]).slurm(
+    let scene = scene(2, &json!(1), &[old(&marked()), old(&json!({}))]).slurm(
         "gpu-0",
         &["MIXED", "DRAIN"],
         "slurm-operator: x",
@@ -71,13 +71,13 @@ fn the_choice_is_kept_until_the_pod_is_replaced() {
 
 #[test]
 fn going_back_to_the_old_template_ends_the_drain() {
-    let scene = scene(1, json!(1), &[marked()]).slurm("gpu-0", &["IDLE", "DRAIN"], "slurm-operator: x");
+    let scene = scene(1, &json!(1), &[marked()]).slurm("gpu-0", &["IDLE", "DRAIN"], "slurm-operator: x");
     assert_eq!(scene.effects(), [r#"unmark gpu-0 Undrain("gpu-0")"#]);
 }
 
 #[test]
 fn a_drained_worker_is_not_deleted_while_another_one_fell_out() {
-    let scene = scene(3, json!(1), &[not_ready(), json!({}), old(&marked())]).slurm(
+    let scene = scene(3, &json!(1), &[not_ready(), json!({}), old(&marked())]).slurm(
         "gpu-2",
         &["IDLE", "DRAIN"],
         "slurm-operator: x",
@@ -89,7 +89,7 @@ fn a_drained_worker_is_not_deleted_while_another_one_fell_out() {
 
 #[test]
 fn a_scale_in_does_not_undrain_who_is_being_updated() {
-    let scene = scene(2, json!(1), &[json!({}), old(&marked()), json!({})]).slurm(
+    let scene = scene(2, &json!(1), &[json!({}), old(&marked()), json!({})]).slurm(
         "gpu-1",
         &["IDLE", "DRAIN"],
         "slurm-operator: x",
@@ -126,7 +126,7 @@ fn a_healthy_worker_that_slurm_does_not_know_is_replaced_after_a_while() {
     let two = |ready: i64| {
         let ready = json!({ "status": { "conditions": [
             { "type": "Ready", "status": "True", "lastTransitionTime": minute(ready) }] } });
-        scene(2, json!(1), &[json!({}), ready]).without_slurm_node("gpu-1")
+        scene(2, &json!(1), &[json!({}), ready]).without_slurm_node("gpu-1")
     };
     assert!(two(59).effects().is_empty(), "it may still register");
     assert_eq!(two(59).plan().again, Some(std::time::Duration::from_secs(61)));
@@ -141,7 +141,7 @@ fn a_slurm_that_lost_its_state_costs_no_busy_worker_and_not_all_idle_ones_at_onc
             { "type": format!("SlurmNodeState{state}"), "status": "True" },
         ] } })
     };
-    let mut scene = scene(4, json!(1), &[state("Mixed"), state("Idle"), state("Idle"), state("Allocated")]);
+    let mut scene = scene(4, &json!(1), &[state("Mixed"), state("Idle"), state("Idle"), state("Allocated")]);
     for ordinal in 0..4 {
         scene = scene.without_slurm_node(&format!("gpu-{ordinal}"));
     }
