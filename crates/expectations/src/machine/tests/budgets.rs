@@ -57,6 +57,15 @@ fn shares_shrink_with_the_number_of_those_who_hold_something() {
 }
 
 #[test]
+fn shares_leave_room_for_those_who_wait() {
+    let mut service = limited(100, 0);
+    let holders = ["a", "b"].map(|name| ask(&mut service, name, creates(50)).0);
+    let waiting = ["c", "d"].map(|name| ask(&mut service, name, creates(100)).0);
+    service.done(&holders[0]);
+    assert_eq!(service.begin(&waiting[0]), granted(34, 0), "a third: one holds, two wait");
+}
+
+#[test]
 fn holders_of_one_kind_take_no_share_of_the_other() {
     let mut service = limited(100, 100);
     for name in ["a", "b", "c", "d"] {

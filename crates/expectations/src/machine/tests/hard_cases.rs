@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::messages::{Counters, OpenBatch, WaitingNodeSet};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
 #[test]
 fn a_repeated_done_gets_the_basis_of_the_first_answer_until_the_number_changes() {
@@ -159,4 +160,17 @@ fn the_status_shows_who_holds_who_waits_and_what_happened() {
     let status = service.machine.status(service.now);
     assert_eq!((status.open, status.waiting), (vec![], vec![]), "nobody is waited for without end");
     assert_eq!(status.counters, Counters { ran_out: 1, ..counters });
+}
+
+/// A model checker looks at states, not at how often they were seen.
+#[test]
+fn what_was_counted_does_not_tell_states_apart() {
+    let mut service = Service::settled();
+    let before = service.machine.clone();
+    let stranger = Begin { cluster_key: KEYS[1].clone(), ..service.request("gpu", CREATE) };
+    service.begin(&stranger);
+    assert_eq!(service.machine.status(service.now).counters.not_owner, 1);
+    assert_eq!(service.machine, before);
+    let hash = |machine| BuildHasherDefault::<DefaultHasher>::default().hash_one(machine);
+    assert_eq!(hash(&service.machine), hash(&before));
 }
