@@ -37,7 +37,7 @@ fn nodeset(name: &str) -> NodeSetName {
 static KEYS: LazyLock<[String; 3]> = LazyLock::new(|| {
     let replicas = REPLICAS.map(ReplicaId::from);
     REPLICAS.map(|replica| {
-        let mut keys = (0..).map(|number| format!("slurm/cluster-{number}"));
+        let mut keys = (0..100).map(|number| format!("slurm/cluster-{number}"));
         keys.find(|key| owner_of(key, &replicas).unwrap().as_str() == replica).unwrap()
     })
 });
