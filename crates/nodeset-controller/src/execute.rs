@@ -154,9 +154,9 @@ async fn carry_out(batch: Batch<'_>, effects: &[Effect], report: &mut Report) ->
     } else {
         report.leave();
     }
-    retire(&batch, effects, report).await;
-    restore(&batch, effects, report).await;
     let looks = Looks::new(&batch);
+    retire(&batch, &looks, effects, report).await;
+    restore(&batch, effects, report).await;
     let unsettled = delete_pods(&batch, &looks, effects, report).await;
     own_claims(&batch, effects, report).await;
     reserve(&batch, effects, report).await;

@@ -29,7 +29,7 @@ pub use scene::short;
 #[cfg(test)]
 mod tests;
 
-pub use conduct::{WaitFor, Waiting};
+pub use conduct::{WaitFor, Waiting, is_foreign};
 pub use daemons::Nodes;
 pub use decide::plan;
 pub use effect::{Drain, Effect, Evidence, NewPod, NodeMirror, PodMirror, Removal, Undo, Why};

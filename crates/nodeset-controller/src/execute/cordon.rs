@@ -2,10 +2,12 @@
 //! before the node is put back to work: nobody deletes a pod without a mark, so none goes whose node may get jobs.
 
 use super::batch::{ApiFault, Batch};
+use super::delete::Looks;
 use super::nodes::update_nodes;
 use super::report::{Deed, Report};
 use super::writes::{PARALLEL, exactly, side_by_side};
-use crate::plan::{Drain, Effect, Undo};
+use crate::plan::{Drain, Effect, Undo, is_foreign};
+use crate::slurm::{Sight, View};
 use crate::worker::{Cause, Cordon, PERSON_AND, PodRef, Worker};
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::Pod;
@@ -20,7 +22,7 @@ use std::sync::Arc;
 use tracing::info;
 
 /// Marks pods, and drains the Slurm nodes of those that have their mark.
-pub(super) async fn retire(batch: &Batch<'_>, effects: &[Effect], report: &mut Report) {
+pub(super) async fn retire(batch: &Batch<'_>, looks: &Looks<'_>, effects: &[Effect], report: &mut Report) {
     let mut drains = vec![];
     let marks = effects.iter().filter_map(|effect| {
         if let Effect::Drain(drain) = effect {
@@ -41,6 +43,12 @@ pub(super) async fn retire(batch: &Batch<'_>, effects: &[Effect], report: &mut R
             Err(fault) => report.lose(format!("Pod {}", pod.name), &fault),
         }
     }
+    if drains.is_empty() {
+        return;
+    }
+    // Slurm has no conditional writes: the last moment to see that somebody else was faster.
+    let now = looks.now().await;
+    drains.retain(|drain| may_drain(&now, drain));
     // Equal reasons share requests.
     let mut by_reason = BTreeMap::<&str, Vec<&str>>::new();
     for Drain { node, reason } in drains {
@@ -51,6 +59,14 @@ pub(super) async fn retire(batch: &Batch<'_>, effects: &[Effect], report: &mut R
     for node in update_nodes(batch, &updates, report).await {
         info!(batch = %batch.id, node, "Drained a Slurm node");
         report.did(Deed::Drained);
+    }
+}
+
+/// Whether a drain overwrites nothing that somebody else said.
+fn may_drain(now: &View, drain: &Drain) -> bool {
+    match now.sight(&drain.node) {
+        Sight::Present(node) => drain.reason.is_empty() || !is_foreign(&node.reason),
+        Sight::Absent | Sight::Unknown => false,
     }
 }
 

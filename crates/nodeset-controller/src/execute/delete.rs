@@ -203,6 +203,14 @@ impl<'a> Looks<'a> {
         self.turn.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// What Slurm says now: a look that begins with this call.
+    pub async fn now(&self) -> View {
+        match self.look().await {
+            Ok(look) => self.latest.lock().await.insert(look).view.clone(),
+            Err(why) => View::Unknown { why },
+        }
+    }
+
     /// Shows what has to be seen, by a look that began after that moment; else says what stands against it.
     async fn prove(&self, evidence: &Evidence, after: Option<u64>) -> Result<(), String> {
         let node = match evidence {

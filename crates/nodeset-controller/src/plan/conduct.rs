@@ -226,7 +226,7 @@ fn undo(worker: &Worker, node: &Node) -> Option<Undo> {
     if is_ours(&node.reason) {
         let made_before = worker.created.zip(node.reason_changed_at).is_none_or(|(made, said)| made <= said);
         // A drain that was meant for the pod before this one ends when the slurmd of this one is there.
-        let registered = has_registered_since(node) || (made_before && !down);
+        let registered = has_registered_since(node) || made_before;
         return match (drained, down) {
             (_, true) if registered => Some(Undo::Resume(name)),
             (true, false) if registered => Some(Undo::Undrain(name)),
@@ -250,11 +250,15 @@ fn is_free(node: &Node) -> bool {
         && !(node.is(&NodeState::Down) && node.reason.contains(NOT_RESPONDING))
 }
 
+/// Whether a reason is neither ours nor slurmctld's own.
+pub fn is_foreign(reason: &str) -> bool {
+    !reason.is_empty() && !is_ours(reason) && reason != NOT_RESPONDING
+}
+
 /// The drain that a node lacks. It keeps the reason that somebody else gave.
 fn drain(node: &Node, reason: &str) -> Option<Drain> {
     let drained = node.is(&NodeState::Drain) && !node.is(&NodeState::Undrain);
-    let foreign = !node.reason.is_empty() && !is_ours(&node.reason);
-    let reason = if foreign { String::new() } else { reason.to_owned() };
+    let reason = if is_foreign(&node.reason) { String::new() } else { reason.to_owned() };
     (!drained).then(|| Drain { node: node.name.clone(), reason })
 }
 

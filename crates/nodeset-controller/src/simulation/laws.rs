@@ -51,7 +51,7 @@ impl Laws {
         }
         for node in &self.drained_by_person {
             let reason = slurm.kept_from_work(node);
-            if reason.as_deref() != Some("person") {
+            if !reason.as_ref().is_some_and(|reason| reason.starts_with("person")) {
                 return Err(format!("the drain of a person on {node} was undone or overwritten: {reason:?}"));
             }
         }
@@ -77,7 +77,9 @@ impl Laws {
             Verb::Delete => {
                 let before = change.before.as_ref().unwrap_or(&change.object);
                 let uid = text(before, "/metadata/uid");
-                if slurm.is_busy(name) && !self.killed.contains(&uid) {
+                // Without a slurmd there is no job: what Slurm thinks is about the pod before.
+                let started = before["status"]["containerStatuses"].is_array();
+                if started && slurm.is_busy(name) && !self.killed.contains(&uid) {
                     return Err(format!("{name} was deleted with a job on it"));
                 }
                 let annotation = format!("/metadata/annotations/{}", POD_CORDON_BY.replace('/', "~1"));

@@ -39,6 +39,7 @@ pub struct Story {
     lives: u32,
     jobs: Vec<i64>,
     slurm_fails_until: Option<Instant>,
+    slurm_healed: Instant,
     laws: Laws,
     told: Vec<String>,
 }
@@ -72,6 +73,7 @@ impl Story {
             lives: 1,
             jobs: vec![],
             slurm_fails_until: None,
+            slurm_healed: began,
             laws,
             told: vec![],
         };
@@ -178,7 +180,8 @@ impl Story {
 
     /// A person drains a node, or takes that back.
     async fn drain_by_hand(&mut self) {
-        if self.slurm_fails_until.is_some() {
+        // A write of ours that is under way could not know of it: Slurm has no conditional ones.
+        if self.slurm_fails_until.is_some() || self.slurm_healed.elapsed() < Duration::from_secs(6) {
             return;
         }
         let node = format!("{NODESET}-{}", self.chance.below(MOST));
@@ -217,7 +220,7 @@ impl Story {
     fn heal_slurm(&mut self) {
         self.note("Slurm is back");
         self.slurm.heal();
-        self.slurm_fails_until = None;
+        (self.slurm_fails_until, self.slurm_healed) = (None, Instant::now());
     }
 
     fn crash(&mut self) {

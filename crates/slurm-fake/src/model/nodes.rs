@@ -69,7 +69,10 @@ impl Node {
         if let Some(since) = self.silent_since {
             self.not_responding |= now - since >= SILENT;
             if now - since >= DOWN && self.marks.insert(Mark::Down) {
-                self.explain("Not responding", "slurm", now);
+                // What somebody said before is kept.
+                let said = [self.reason.as_str(), "Not responding"];
+                let reason = said.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join(" : ");
+                self.explain(&reason, "slurm", now);
             }
         }
         (*self != before).then_some(now)

@@ -4,13 +4,13 @@ use super::*;
 use rstest::rstest;
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_is_marked_then_its_node_drained_and_others_deleted_on_a_later_look() {
+async fn a_pod_is_marked_then_its_node_drained_after_a_look_and_others_deleted() {
     let world = World::new(&["w-0", "w-1"]).await;
     let effects = vec![delete_drained(&world.drained("w-1").await), retire(&world.pod("w-0", &json!({})))];
     let report = world.perform(effects).await;
     assert_eq!(
         world.log.lines(),
-        ["patch pods w-0", "POST nodes/ w-0 DRAIN", "GET nodes/", "delete pods w-1"]
+        ["patch pods w-0", "GET nodes/", "POST nodes/ w-0 DRAIN", "delete pods w-1"]
     );
     assert_eq!(report.verdict, Verdict::Performed { certain: true });
     let done = [Deed::Marked, Deed::Drained, Deed::Deleted].map(|deed| report.count(deed));
@@ -136,21 +136,34 @@ async fn a_hundred_nodes_share_a_request_at_most() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_slurm_does_not_know_keeps_no_other_from_being_drained() {
+async fn a_node_that_slurm_does_not_know_keeps_no_other_from_going_back_to_work() {
     let world = World::new(&["w-0", "w-2"]).await;
-    let effects = ["w-0", "w-1", "w-2"].map(|node| Effect::Drain(drain_of(node)));
+    let effects = ["w-0", "w-1", "w-2"].map(|name| restore(&world.pod(name, &json!({})), false));
     let report = world.perform(effects.to_vec()).await;
     assert_eq!(
         world.writes(),
         [
-            "POST nodes/ w-[0-2] DRAIN",
-            "POST nodes/ w-0 DRAIN",
-            "POST nodes/ w-1 DRAIN",
-            "POST nodes/ w-2 DRAIN"
+            "POST nodes/ w-[0-2] UNDRAIN",
+            "POST nodes/ w-0 UNDRAIN",
+            "POST nodes/ w-1 UNDRAIN",
+            "POST nodes/ w-2 UNDRAIN"
         ]
     );
-    assert_eq!((report.count(Deed::Drained), report.failures.len()), (2, 0));
+    assert_eq!((report.count(Deed::Restored), report.failures.len()), (2, 0));
     assert_eq!(report.verdict, Verdict::Performed { certain: true });
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_drained_a_node_a_moment_before_us_keeps_the_last_word() {
+    let world = World::new(&["w-0", "w-1"]).await;
+    let person = NodeUpdate::Drain { reason: "bad disk".to_owned() };
+    world.slurm.client().update_nodes(&["w-0"], &person).await.unwrap();
+    world.log.0.lock().unwrap().clear();
+    let drains = ["w-0", "w-1", "unknown"].map(|node| Effect::Drain(drain_of(node)));
+    let report = world.perform(drains.to_vec()).await;
+    assert_eq!(world.writes(), ["POST nodes/ w-1 DRAIN"]);
+    assert_eq!(report.count(Deed::Drained), 1);
+    assert_eq!(world.slurm.kept_from_work("w-0").as_deref(), Some("bad disk"));
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,7 +1,7 @@
 //! Finalizers, ownership, reservations, records; and how a plan is cut.
 
 use super::*;
-use crate::execute::{cut_to_size, ops};
+use crate::execute::ops;
 use expectations::{OPS_PER_BATCH, Ops};
 use rstest::rstest;
 use slurm_rest::ReservationRequest;
@@ -156,13 +156,10 @@ async fn the_service_is_told_what_a_batch_does() {
 
 #[tokio::test(start_paused = true)]
 async fn a_plan_that_is_more_than_a_batch_is_cut_at_its_end() {
+    let world = World::new(&[]).await;
     let most = usize::try_from(OPS_PER_BATCH).unwrap();
-    let mut report = Report::default();
-    let mut effects: Vec<Effect> = (0..most).map(|number| Effect::Unreserve(number.to_string())).collect();
-    cut_to_size(&mut effects, &mut report);
-    assert_eq!((effects.len(), report.again), (most, None));
-    effects.insert(0, hold());
-    cut_to_size(&mut effects, &mut report);
-    assert_eq!((effects.len(), report.again), (most, Some(seconds(1))));
-    assert_eq!((&effects[0], &effects[most - 1]), (&hold(), &Effect::Unreserve((most - 2).to_string())));
+    let names: Vec<String> = (0..=most).map(|number| number.to_string()).collect();
+    let report = world.perform(names.into_iter().map(Effect::Unreserve).collect()).await;
+    assert_eq!((report.count(Deed::Reserved), report.again), (most, Some(seconds(1))));
+    assert_eq!(world.writes().last(), Some(&format!("DELETE reservation/{}", most - 1)));
 }

@@ -100,6 +100,21 @@ async fn an_answer_that_leaves_an_earlier_copy_on_its_way_settles_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_delete_is_sent_again_on_new_evidence_only() {
+    let world = World::new(&["w-0"]).await;
+    let pod = world.drained("w-0").await;
+    world.fate(|call| if call.verb == Verb::Delete { Fate::Lost } else { Fate::Served });
+    let slurm = world.slurm.client();
+    let undrain = async {
+        sleep(seconds(8)).await;
+        slurm.update_nodes(&["w-0"], &NodeUpdate::Undrain).await.unwrap();
+    };
+    let (report, ()) = futures::future::join(world.perform(vec![delete_drained(&pod)]), undrain).await;
+    assert_eq!(count(&world.writes(), "delete"), 1);
+    assert_eq!(report.verdict, Verdict::Performed { certain: false });
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_delete_that_was_done_and_not_told_is_found_done() {
     let world = World::new(&["w-0"]).await;
     let pod = world.drained("w-0").await;

@@ -93,7 +93,7 @@ fn told(states: &[&str], reason: &str, slurmd_started: i64) -> Value {
 #[case::drained_for_the_pod_before(&["IDLE", "DRAIN"], "slurm-operator: x", 20, 25, r#"gpu-0 Undrain("gpu-0")"#)]
 #[case::not_there_yet(&["IDLE", "DRAIN"], "slurm-operator: x", 20, 5, "")]
 #[case::restarted_in_place(&["DOWN"], "slurm-operator: Pod is terminating", 0, 25, r#"gpu-0 Resume("gpu-0")"#)]
-#[case::down_and_about_to_end(&["DOWN"], "slurm-operator: Pod is terminating", 0, 5, "")]
+#[case::down_although_its_pod_stays(&["DOWN"], "slurm-operator: Pod is terminating", 0, 5, r#"gpu-0 Resume("gpu-0")"#)]
 #[case::silent_until_it_was_replaced(&["DOWN"], "Not responding", 20, 25, r#"gpu-0 Resume("gpu-0")"#)]
 #[case::silent_by_itself(&["DOWN"], "Not responding", 0, 25, "")]
 #[case::down_by_a_person(&["DOWN"], "disk", 20, 25, "")]

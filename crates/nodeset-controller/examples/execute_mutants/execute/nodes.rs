@@ -1,0 +1,133 @@
+//! Writes to Slurm. None is sent twice: a copy that was thought lost may be carried out late, when the world has gone on.
+
+use super::batch::{Batch, Fault, SlurmFault};
+use super::notices::{Subject, Topic};
+use super::report::{Deed, Report};
+use super::writes::side_by_side;
+use crate::plan::Effect;
+use futures::FutureExt;
+use slurm_conf::hostlist::fold_set;
+use slurm_rest::{Error, NodeUpdate, errno};
+use tracing::info;
+
+/// How many requests are under way at a time.
+pub(super) const PARALLEL: usize = 8;
+/// How many nodes share a request.
+const TOGETHER: usize = 100;
+
+/// What became of an update of several nodes.
+#[derive(Default)]
+struct Updated<'n> {
+    /// Those that took it.
+    nodes: Vec<&'n str>,
+    /// The others by their hostlist, except those that are not there: the next look shows that.
+    failed: Vec<(String, SlurmFault)>,
+}
+
+/// Tells nodes something, many of them the same; gives those that took it.
+pub(super) async fn update_nodes<'n>(
+    batch: &Batch<'_>,
+    updates: &[(NodeUpdate, Vec<&'n str>)],
+    report: &mut Report,
+) -> Vec<&'n str> {
+    let groups = updates.iter().flat_map(|(update, nodes)| {
+        nodes.chunks(TOGETHER).map(move |group| update_group(batch, update, group).boxed())
+    });
+    let groups: Vec<_> = groups.collect();
+    let mut told = vec![];
+    for group in side_by_side(PARALLEL, groups).await {
+        told.extend(group.nodes);
+        for (hostlist, fault) in group.failed {
+            report.fail(format!("Slurm node {hostlist}"), &fault);
+        }
+    }
+    told
+}
+
+async fn update_group<'n>(batch: &Batch<'_>, update: &NodeUpdate, group: &[&'n str]) -> Updated<'n> {
+    let mut updated = Updated::default();
+    match update_at_once(batch, update, group).await {
+        Ok(()) => updated.nodes.extend(group),
+        // Slurm stopped at the first that it does not know, and does not say which one that is.
+        Err(Fault::Refused(Error::Rejected { .. })) if group.len() > 1 => {
+            for node in group {
+                match update_at_once(batch, update, &[node]).await {
+                    Ok(()) => updated.nodes.push(node),
+                    Err(fault) => updated.fail(&[node], fault),
+                }
+            }
+        }
+        Err(fault) => updated.fail(group, fault),
+    }
+    updated
+}
+
+async fn update_at_once(batch: &Batch<'_>, update: &NodeUpdate, nodes: &[&str]) -> Result<(), SlurmFault> {
+    match batch.slurm(|cluster| cluster.update_nodes(nodes, update)).await {
+        // It is at work already, perhaps because of the request that it shared with others.
+        Err(Fault::Refused(error))
+            if *update == NodeUpdate::Resume
+                && nodes.len() == 1
+                && error.is_rejected_with(errno::INVALID_NODE_TRANSITION) =>
+        {
+            Ok(())
+        }
+        result => result,
+    }
+}
+
+impl<'n> Updated<'n> {
+    fn fail(&mut self, nodes: &[&'n str], fault: SlurmFault) {
+        if !matches!(fault, Fault::Refused(Error::NotFound(_))) {
+            self.failed.push((fold_set(nodes.iter().copied()), fault));
+        }
+    }
+}
+
+/// Makes, changes and deletes reservations.
+pub(super) async fn reserve(batch: &Batch<'_>, effects: &[Effect], report: &mut Report) {
+    for effect in effects {
+        let (name, result) = if let Effect::Reserve(request) = effect {
+            (&request.name, batch.slurm(|cluster| cluster.put_reservation(request)).await)
+        } else if let Effect::ReserveNodes { name, nodes } = effect {
+            (name, batch.slurm(|cluster| cluster.set_reservation_nodes(name, nodes)).await)
+        } else if let Effect::Unreserve(name) = effect {
+            (name, batch.slurm(|cluster| cluster.delete_reservation(name)).await)
+        } else {
+            continue;
+        };
+        match result {
+            Ok(()) => {
+                info!(batch = %batch.id, reservation = name, "Changed a reservation");
+                report.did(Deed::Reserved);
+            }
+            Err(fault) => drop(report.fail(format!("Slurm reservation {name}"), &fault)),
+        }
+    }
+}
+
+/// Deletes the records of Slurm nodes that no pod stands behind.
+pub(super) async fn forget_nodes(batch: &Batch<'_>, effects: &[Effect], report: &mut Report) {
+    let deletes = effects.iter().filter_map(|effect| {
+        let Effect::Forget { node, pod, host } = effect else { return None };
+        let delete = batch.slurm(|cluster| cluster.delete_node(node));
+        Some(async move { (node, pod, host, delete.await) }.boxed())
+    });
+    let deletes: Vec<_> = deletes.collect();
+    for (node, pod, host, result) in side_by_side(PARALLEL, deletes).await {
+        match result {
+            Ok(()) => {
+                info!(batch = %batch.id, node, pod, "Deleted the record of a Slurm node");
+                report.did(Deed::Forgotten);
+                let detail = format!(
+                    "backing Pod {}/{pod} is gone and Kubernetes node {host} no longer maps to its Slurm node",
+                    batch.namespace()
+                );
+                report
+                    .told
+                    .tell(Topic::NodeForgotten, Subject { name: node.clone(), detail, reference: None });
+            }
+            Err(fault) => drop(report.fail(format!("Slurm node {node}"), &fault)),
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! What is told of single objects, so that many of them do not become many Events.
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use operator_runtime::events::{EventType, Notice};
+use std::collections::BTreeMap;
+
+/// How many objects of one batch get an Event each. More share one, which names as many of them.
+const FEW: usize = 10;
+
+/// What happened to an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Topic {
+    ClaimCreated,
+    ClaimNotCreated,
+    PodCreated,
+    PodNotCreated,
+    PodUnregistered,
+    PodDeleted,
+    PodNotDeleted,
+    NodeForgotten,
+}
+
+/// An object to tell of.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Subject {
+    /// Its name.
+    pub name: String,
+    /// What else there is to say.
+    pub detail: String,
+    /// The object, if it is one of Kubernetes.
+    pub reference: Option<ObjectReference>,
+}
+
+impl Subject {
+    /// An object that is there.
+    pub fn of<K: Resource<DynamicType = ()>>(object: &ObjectMeta, detail: String) -> Self {
+        let reference = ObjectReference {
+            api_version: Some(K::api_version(&()).into_owned()),
+            kind: Some(K::kind(&()).into_owned()),
+            name: object.name.clone(),
+            namespace: object.namespace.clone(),
+            uid: object.uid.clone(),
+            ..ObjectReference::default()
+        };
+        Self { name: object.name.clone().unwrap_or_default(), detail, reference: Some(reference) }
+    }
+}
+
+/// What there is to tell.
+#[derive(Debug, Default)]
+pub(super) struct Notices(BTreeMap<Topic, Vec<Subject>>);
+
+impl Notices {
+    /// Something happened to an object.
+    pub fn tell(&mut self, topic: Topic, subject: Subject) {
+        self.0.entry(topic).or_default().push(subject);
+    }
+
+    /// A notice for each object if there are few, or one for all.
+    pub fn condensed(&self) -> Vec<Notice> {
+        let condensed = |(topic, subjects): (&Topic, &Vec<Subject>)| match subjects.as_slice() {
+            [first, ..] if subjects.len() > FEW => {
+                vec![topic.notice(topic.note_of_all(first, subjects), None)]
+            }
+            few => few
+                .iter()
+                .map(|subject| topic.notice(topic.note_of_one(subject), subject.reference.clone()))
+                .collect(),
+        };
+        self.0.iter().flat_map(condensed).collect()
+    }
+}
+
+impl Topic {
+    fn note_of_one(self, Subject { name, detail, .. }: &Subject) -> String {
+        match self {
+            Self::ClaimCreated => format!("create Claim: {name} Pod {detail}"),
+            Self::ClaimNotCreated => format!("create Claim: {name} {detail}"),
+            Self::PodCreated => format!("Created pod: {name}"),
+            Self::PodNotCreated => format!("Error creating: {detail}"),
+            Self::PodUnregistered => {
+                format!("Deleting Pod {name}: Slurm node is not registered but pod is healthy")
+            }
+            Self::PodDeleted => format!("Deleted pod: {name}"),
+            Self::PodNotDeleted => format!("Error deleting: {detail}"),
+            Self::NodeForgotten => format!("Deleted defunct Slurm node {name}: {detail}"),
+        }
+    }
+
+    fn note_of_all(self, first: &Subject, subjects: &[Subject]) -> String {
+        let some: Vec<&str> = subjects.iter().take(FEW).map(|subject| subject.name.as_str()).collect();
+        let names = format!("{} and {} more", some.join(", "), subjects.len() - FEW);
+        match self {
+            Self::ClaimCreated => format!("create Claims: {names}"),
+            Self::ClaimNotCreated => format!("create Claims: {names}; the first {}", first.detail),
+            Self::PodCreated => format!("Created pods: {names}"),
+            Self::PodNotCreated => format!("Error creating {names}: {}", first.detail),
+            Self::PodUnregistered => {
+                format!("Deleting Pods {names}: Slurm nodes are not registered but pods are healthy")
+            }
+            Self::PodDeleted => format!("Deleted pods: {names}"),
+            Self::PodNotDeleted => format!("Error deleting {names}: {}", first.detail),
+            Self::NodeForgotten => format!("Deleted defunct Slurm nodes {names}"),
+        }
+    }
+
+    fn notice(self, note: String, related: Option<ObjectReference>) -> Notice {
+        let (type_, reason, action) = match self {
+            Self::ClaimCreated | Self::PodCreated => (EventType::Normal, "SuccessfulCreate", "Create"),
+            Self::ClaimNotCreated | Self::PodNotCreated => (EventType::Warning, "FailedCreate", "Create"),
+            Self::PodUnregistered => (EventType::Warning, "SlurmNodeNotRegistered", "Delete"),
+            Self::PodDeleted => (EventType::Normal, "SuccessfulDelete", "Delete"),
+            Self::PodNotDeleted => (EventType::Warning, "FailedDelete", "Delete"),
+            Self::NodeForgotten => (EventType::Normal, "DefunctSlurmNodePruned", "Delete"),
+        };
+        Notice { type_, reason: reason.to_owned(), action: action.to_owned(), note, related }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Notices, Subject, Topic};
+    use k8s_openapi::api::core::v1::ObjectReference;
+    use rstest::rstest;
+
+    fn told(topic: Topic, count: usize) -> Vec<(String, Option<String>)> {
+        let mut notices = Notices::default();
+        for number in 0..count {
+            let name = format!("w-{number}");
+            let reference = ObjectReference { name: Some(name.clone()), ..ObjectReference::default() };
+            notices.tell(topic, Subject { name, detail: "quota".to_owned(), reference: Some(reference) });
+        }
+        let notices = notices.condensed().into_iter();
+        notices.map(|notice| (notice.note, notice.related.and_then(|object| object.name))).collect()
+    }
+
+    #[test]
+    fn few_objects_are_told_of_one_by_one() {
+        let notices = told(Topic::PodCreated, 10);
+        assert_eq!(notices.len(), 10);
+        assert_eq!(notices[9], ("Created pod: w-9".to_owned(), Some("w-9".to_owned())));
+    }
+
+    #[rstest]
+    #[case(Topic::PodCreated, "Created pods: w-0, w-1, w-2, w-3, w-4, w-5, w-6, w-7, w-8, w-9 and 1 more")]
+    #[case(
+        Topic::PodNotDeleted,
+        "Error deleting w-0, w-1, w-2, w-3, w-4, w-5, w-6, w-7, w-8, w-9 and 1 more: quota"
+    )]
+    fn many_objects_share_a_notice(#[case] topic: Topic, #[case] note: &str) {
+        assert_eq!(told(topic, 11), [(note.to_owned(), None)]);
+    }
+}

@@ -1,0 +1,165 @@
+//! Finalizers, ownership, reservations, records; and how a plan is cut.
+
+use super::*;
+use crate::execute::ops;
+use expectations::{OPS_PER_BATCH, Ops};
+use rstest::rstest;
+use slurm_rest::ReservationRequest;
+
+fn hold() -> Effect {
+    Effect::Hold { finalizers: vec!["keep".to_owned()] }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_nodeset_is_held_before_anything_is_made_for_it() {
+    let world = World::new(&[]).await;
+    let report = world.perform(vec![world.new_pod("w-0"), hold()]).await;
+    assert_eq!(world.writes(), ["patch nodesets.slinky.slurm.net gpu", "create pods "]);
+    assert_eq!(world.get::<NodeSet>("gpu").unwrap()["metadata"]["finalizers"], json!(["keep"]));
+    assert_eq!((report.count(Deed::Finalized), report.count(Deed::Created)), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_made_for_a_nodeset_that_changed_before_it_was_held() {
+    let world = World::new(&[]).await;
+    world.api.edit::<NodeSet>("ns", "gpu", |nodeset| nodeset["metadata"]["labels"] = json!({ "a": "b" }));
+    let report = world.perform(vec![hold(), world.new_pod("w-0")]).await;
+    assert_eq!(count(&world.writes(), "create"), 0);
+    assert_eq!((report.count(Deed::Finalized), report.failures), (0, vec![]));
+    assert!(report.again.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_nodeset_is_let_go_only_as_it_was_planned() {
+    let mut world = World::new(&[]).await;
+    let release = || vec![Effect::Release { finalizers: vec![] }];
+    world.api.edit::<NodeSet>("ns", "gpu", |nodeset| nodeset["metadata"]["finalizers"] = json!(["keep"]));
+    world.perform(release()).await;
+    assert_eq!(world.get::<NodeSet>("gpu").unwrap()["metadata"]["finalizers"], json!(["keep"]));
+    let now = Value::clone(&world.get::<NodeSet>("gpu").unwrap());
+    world.nodeset = Arc::new(serde_json::from_value(now).unwrap());
+    world.perform(release()).await;
+    assert_eq!(world.get::<NodeSet>("gpu").unwrap()["metadata"]["finalizers"], Value::Null);
+}
+
+#[tokio::test(start_paused = true)]
+async fn orphans_are_adopted_and_strangers_given_up() {
+    let world = World::new(&[]).await;
+    let orphan = world.pod("w-0", &json!({ "metadata": { "ownerReferences": null } }));
+    let other = json!({ "apiVersion": "v1", "kind": "ConfigMap", "name": "c", "uid": "c" });
+    let owners = json!({ "metadata": { "ownerReferences": [other, world.owner()] } });
+    let stranger = world.pod("x", &owners);
+    let report = world.perform(vec![Effect::Adopt(orphan), Effect::Disown(stranger)]).await;
+    assert_eq!(world.get::<Pod>("w-0").unwrap()["metadata"]["ownerReferences"], json!([world.owner()]));
+    assert_eq!(world.get::<Pod>("x").unwrap()["metadata"]["ownerReferences"], json!([other]));
+    assert_eq!((report.count(Deed::Adopted), report.count(Deed::Disowned)), (1, 1));
+}
+
+#[rstest]
+#[case::ending(|world: &World| drop(world.api.edit::<NodeSet>("ns", "gpu", |nodeset| {
+    nodeset["metadata"]["deletionTimestamp"] = json!("2027-01-01T00:00:00Z");
+})))]
+#[case::gone(|world: &World| world.forget::<NodeSet>("gpu"))]
+#[case::made_anew(|world: &World| {
+    world.api.remove::<NodeSet>("ns", "gpu");
+    let mut successor = fixture::nodeset(&json!({}));
+    successor.metadata.uid = Some("new".to_owned());
+    world.api.put::<NodeSet>(successor);
+})]
+#[tokio::test(start_paused = true)]
+async fn a_nodeset_that_does_not_stay_adopts_nothing(#[case] change: fn(&World)) {
+    let world = World::new(&[]).await;
+    let orphan = world.pod("w-0", &json!({ "metadata": { "ownerReferences": null } }));
+    change(&world);
+    let report = world.perform(vec![Effect::Adopt(orphan)]).await;
+    assert_eq!((world.writes(), report.failures), (vec![], vec![]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_gets_its_owners_if_it_is_as_it_was() {
+    let world = World::new(&[]).await;
+    let claims = ["data", "log"].map(|name| {
+        let claim = json!({ "metadata": { "name": name, "namespace": "ns" }, "spec": {} });
+        reference(&world.api.put::<PersistentVolumeClaim>(claim))
+    });
+    world.api.edit::<PersistentVolumeClaim>("ns", "log", |claim| claim["spec"]["volumeName"] = json!("v"));
+    let owner = slinky_api::ownership::controller_reference(&*world.nodeset).unwrap();
+    let own = claims.map(|PodRef { name: claim, uid, version }| Effect::Own {
+        claim,
+        uid,
+        version,
+        owners: vec![owner.clone()],
+    });
+    let report = world.perform(own.to_vec()).await;
+    let owners =
+        |name: &str| world.get::<PersistentVolumeClaim>(name).unwrap()["metadata"]["ownerReferences"].clone();
+    assert_eq!((owners("data"), owners("log")), (json!([world.owner()]), Value::Null));
+    assert_eq!((report.count(Deed::Owned), report.failures), (1, vec![]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn reservations_come_and_go_and_records_go_last() {
+    let world = World::new(&["w-0", "w-1", "gone"]).await;
+    let request = ReservationRequest {
+        name: "maint".to_owned(),
+        start: Timestamp::from_second(1_900_000_000).unwrap(),
+        minutes: 60,
+        flags: vec!["MAINT".to_owned()],
+        users: vec!["slurm".to_owned()],
+        nodes: vec!["w-0".to_owned()],
+    };
+    let forget =
+        Effect::Forget { node: "gone".to_owned(), pod: "gone-pod".to_owned(), host: "host".to_owned() };
+    let nodes = Effect::ReserveNodes { name: "maint".to_owned(), nodes: vec!["w-1".to_owned()] };
+    let report = world.perform(vec![forget, Effect::Reserve(Box::new(request)), nodes]).await;
+    assert_eq!(world.writes(), ["POST reservation maint", "POST reservation maint", "DELETE node/gone"]);
+    let list = world.slurm.client().list_reservations().await.unwrap();
+    assert_eq!(list.get("maint").unwrap().node_list, "w-1");
+    assert_eq!((report.count(Deed::Reserved), report.count(Deed::Forgotten)), (2, 1));
+    assert_eq!(
+        report.notices()[0].note,
+        "Deleted defunct Slurm node gone: backing Pod ns/gone-pod is gone and Kubernetes node host no longer maps to \
+         its Slurm node"
+    );
+    world.perform(vec![Effect::Unreserve("maint".to_owned())]).await;
+    assert_eq!(world.slurm.client().list_reservations().await.unwrap().reservations, []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_that_a_job_holds_is_kept_and_that_is_said() {
+    let world = World::new(&["w-0", "w-1"]).await;
+    world.slurm.submit_job(&["w-0"], 1, None);
+    let forget = ["w-0", "w-1"].map(|node| Effect::Forget {
+        node: node.to_owned(),
+        pod: String::new(),
+        host: String::new(),
+    });
+    let report = world.perform(forget.to_vec()).await;
+    assert_eq!(report.count(Deed::Forgotten), 1);
+    assert_eq!(
+        (report.failures[0].object.as_str(), report.failures[0].category),
+        ("Slurm node w-0", "rejected")
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_service_is_told_what_a_batch_does() {
+    let world = World::new(&[]).await;
+    let pod = world.pod("d", &json!({}));
+    let Effect::Create(mut guest) = world.new_pod("w-1") else { unreachable!() };
+    guest.names_its_node = false;
+    let creates = vec![world.new_pod("w-0")];
+    assert!(ops(&creates).only_creates());
+    let effects = [world.new_pod("w-0"), Effect::Create(guest), retire(&pod), delete_drained(&pod), hold()];
+    assert_eq!(ops(&effects), Ops { creates: 2, deletes: 1, others: 3 });
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plan_that_is_more_than_a_batch_is_cut_at_its_end() {
+    let world = World::new(&[]).await;
+    let most = usize::try_from(OPS_PER_BATCH).unwrap();
+    let names: Vec<String> = (0..=most).map(|number| number.to_string()).collect();
+    let report = world.perform(names.into_iter().map(Effect::Unreserve).collect()).await;
+    assert_eq!((report.count(Deed::Reserved), report.again), (most, Some(seconds(1))));
+    assert_eq!(world.writes().last(), Some(&format!("DELETE reservation/{}", most - 1)));
+}

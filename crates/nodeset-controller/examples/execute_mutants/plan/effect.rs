@@ -1,0 +1,1 @@
+../../../src/plan/effect.rs
