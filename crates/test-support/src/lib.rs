@@ -2,6 +2,7 @@
 
 #![expect(clippy::expect_used, reason = "a panic is how a test fails")]
 
+pub mod api_model;
 pub mod conformance;
 mod eventually;
 
