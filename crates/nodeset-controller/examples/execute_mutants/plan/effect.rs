@@ -1,1 +1,0 @@
-../../../src/plan/effect.rs

@@ -1,1 +1,0 @@
-../../src/slurm.rs
