@@ -15,6 +15,8 @@ mod compare;
 mod json;
 #[path = "golden/leaves.rs"]
 mod leaves;
+#[path = "golden/node.rs"]
+mod node;
 #[path = "golden/normalise.rs"]
 mod normalise;
 #[path = "golden/pods.rs"]
@@ -23,29 +25,20 @@ mod pods;
 mod texts;
 
 use anyhow::Result;
-use case::{Case, id, kind, name, owner_kinds};
+use case::{Case, id, kind, name};
 use compare::compare;
 use e2e::custom::{install_definitions, install_service_monitors};
 use e2e::process::{Process, binary, scratch};
 use e2e::{client, report};
 use serde_json::Value;
+use slinky_api::conditions::SLURM_REACHABLE;
+use std::collections::BTreeSet;
 use test_support::conformance::{self, Deviation};
 
 /// The kinds of resources, each with a controller of its own.
 const KINDS: &[&str] = &["Accounting", "Controller", "LoginSet", "NodeSet", "RestApi", "Token"];
 
-/// Kinds without a controller so far: objects of these kinds, and objects that they own, are not compared.
-const WITHOUT_CONTROLLER: &[&str] = &["NodeSet"];
-
 const DEVIATIONS: &str = include_str!("golden/deviations.yaml");
-
-fn is_compared(object: &Value) -> bool {
-    !owner_kinds(object).chain([kind(object)]).any(|kind| WITHOUT_CONTROLLER.contains(&kind))
-}
-
-fn compared(objects: &[Value]) -> Vec<Value> {
-    objects.iter().filter(|object| is_compared(object)).cloned().collect()
-}
 
 /// The deviations, with those that hold for each Controller that runs in a case written out.
 fn deviations(cases: &[Case]) -> Vec<Deviation> {
@@ -72,14 +65,22 @@ fn deviations(cases: &[Case]) -> Vec<Deviation> {
 /// One controller of each kind for the namespaces of all cases.
 fn start_controllers(cases: &[Case]) -> Result<Vec<Process>> {
     let namespaces = cases.iter().map(|case| case.namespace.as_str()).collect::<Vec<_>>().join(",");
-    let kinds = KINDS.iter().filter(|kind| !WITHOUT_CONTROLLER.contains(*kind));
-    kinds
+    KINDS
+        .iter()
         .map(|kind| {
             let name = format!("{}-controller", kind.to_lowercase());
             let log = scratch(&format!("golden-{name}.log"))?;
             Process::start(binary(&name)?, &["--namespaces", &namespaces], &log)
         })
         .collect()
+}
+
+/// True if every object is there that should be, and no NodeSet waits for word from a Slurm that nobody can ask.
+fn is_complete(case: &Case, seen: &[Value]) -> bool {
+    let ids: BTreeSet<_> = seen.iter().map(id).collect();
+    let conditions = seen.iter().filter_map(|object| object["status"]["conditions"].as_array()).flatten();
+    case.expected.iter().all(|object| ids.contains(&id(object)))
+        && !conditions.map(|condition| &condition["type"]).any(|type_| type_ == SLURM_REACHABLE)
 }
 
 #[tokio::test]
@@ -89,18 +90,21 @@ async fn every_leaf_is_as_expected_or_meant_otherwise() -> Result<()> {
     let client = client().await?;
     install_definitions(&client).await?;
     install_service_monitors(&client).await?;
-    cluster::clear(&client, &cases).await?;
+    // Before anything else: they let go of what an earlier run left.
     let controllers = start_controllers(&cases)?;
+    cluster::clear(&client, &cases).await?;
     for case in &cases {
         cluster::apply(&client, case).await?;
     }
-    let awaited = |case: &Case| compared(&case.expected).iter().map(id).collect();
-    let seen = cluster::settled(&client, &cases, awaited).await?;
-    drop(controllers);
+    let seen = tokio::select! {
+        seen = cluster::settled(&client, &cases, is_complete) => seen?,
+        lost = node::reports_itself(&client) => match lost? {},
+    };
+    node::delete(&client).await?;
 
     let (mut matched, mut expected, mut differences) = (0, 0, Vec::new());
     for (case, seen) in cases.iter().zip(&seen) {
-        let comparison = compare(case, &compared(&case.expected), &compared(seen));
+        let comparison = compare(case, &case.expected, seen);
         report(format_args!("golden {}: {}/{} leaves", case.name, comparison.matched, comparison.expected));
         matched += comparison.matched;
         expected += comparison.expected;
@@ -108,7 +112,9 @@ async fn every_leaf_is_as_expected_or_meant_otherwise() -> Result<()> {
     }
     report(format_args!("golden: {matched}/{expected} leaves, {} differences", differences.len()));
     conformance::assert_all_meant(&differences, &deviations(&cases));
-    cluster::delete(&client, &cases).await
+    cluster::clear(&client, &cases).await?;
+    drop(controllers);
+    Ok(())
 }
 
 #[test]

@@ -10,7 +10,7 @@ use kube::core::GroupVersionKind;
 use kube::discovery::ApiResource;
 use kube::{Api, Client, ResourceExt};
 use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
@@ -31,10 +31,10 @@ const POLL: Duration = Duration::from_millis(500);
 const STILL: Duration = Duration::from_secs(4);
 /// Debug builds look for the primes of host keys for a while.
 const LONGEST: Duration = Duration::from_mins(3);
-const NAMESPACES_GONE: Duration = Duration::from_mins(1);
+const NAMESPACES_GONE: Duration = Duration::from_mins(2);
 
 /// Asks for the end of all that the cases made.
-pub async fn delete(client: &Client, cases: &[Case]) -> Result<()> {
+async fn delete(client: &Client, cases: &[Case]) -> Result<()> {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     for case in cases {
         match namespaces.delete(&case.namespace, &DeleteParams::default()).await {
@@ -45,7 +45,7 @@ pub async fn delete(client: &Client, cases: &[Case]) -> Result<()> {
     Ok(())
 }
 
-/// Makes sure that nothing of an earlier run is left.
+/// Ends all that the cases made.
 pub async fn clear(client: &Client, cases: &[Case]) -> Result<()> {
     delete(client, cases).await?;
     let namespaces: Api<Namespace> = Api::all(client.clone());
@@ -73,22 +73,18 @@ pub async fn apply(client: &Client, case: &Case) -> Result<()> {
     Ok(())
 }
 
-/// The objects of each case once those that are `awaited` are there and nothing has changed for a while, or when time
-/// is up.
+/// The objects of each case once all are complete and nothing has changed for a while, or when time is up.
 pub async fn settled(
     client: &Client,
     cases: &[Case],
-    awaited: impl Fn(&Case) -> BTreeSet<String>,
+    is_complete: impl Fn(&Case, &[Value]) -> bool,
 ) -> Result<Vec<Vec<Value>>> {
     let look = async || {
         let objects = objects_by_namespace(client).await?;
         let of = |case: &Case| objects.get(&case.namespace).map_or(&[][..], Vec::as_slice);
         anyhow::Ok(cases.iter().map(|case| normalise(of(case), case)).collect::<Vec<_>>())
     };
-    let complete = |seen: &[Vec<Value>]| {
-        let pairs = cases.iter().zip(seen);
-        pairs.into_iter().all(|(case, seen)| awaited(case).is_subset(&seen.iter().map(id).collect()))
-    };
+    let complete = |seen: &[Vec<Value>]| cases.iter().zip(seen).all(|(case, seen)| is_complete(case, seen));
     let start = Instant::now();
     let (mut seen, mut since) = (look().await?, start);
     loop {
