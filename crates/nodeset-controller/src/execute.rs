@@ -21,7 +21,7 @@ mod writes;
 
 pub use basis::{Bases, Seen};
 pub use mirror::mirror_pods;
-pub use report::{Deed, Failure, Report, Verdict};
+pub use report::{Failure, Report, Verdict};
 
 use crate::plan::{Effect, NodeMirror};
 use crate::slurm::{ClusterKey, Clusters};
@@ -37,7 +37,7 @@ use kube::{Client, ResourceExt};
 use mirror::mirror_nodes;
 use nodes::{forget_nodes, reserve};
 use operator_runtime::error::chain;
-use ownership::{claim_pods, finalize, own_claims};
+use ownership::{claim_pods, own_claims, release};
 use slinky_api::v1beta1::NodeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -147,13 +147,9 @@ async fn perform_batch(
 async fn carry_out(batch: Batch<'_>, effects: &[Effect], report: &mut Report) -> Verdict {
     let (bases, uid) = (&batch.edges.bases, batch.nodeset.uid().unwrap_or_default());
     bases.forget(&uid);
-    let is_held = finalize(&batch, effects, report).await;
+    release(&batch, effects, report).await;
     claim_pods(&batch, effects, report).await;
-    if is_held {
-        create_pods(&batch, effects, report).await;
-    } else {
-        report.leave();
-    }
+    create_pods(&batch, effects, report).await;
     let looks = Looks::new(&batch);
     retire(&batch, &looks, effects, report).await;
     restore(&batch, effects, report).await;

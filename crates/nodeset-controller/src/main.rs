@@ -1,5 +1,4 @@
 //! Runs worker pods that Slurm and Kubernetes agree on.
-#![allow(dead_code, unused_imports, reason = "parts that are not connected yet")]
 
 mod build;
 mod cache;

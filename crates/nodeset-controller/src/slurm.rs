@@ -21,10 +21,15 @@ mod way;
 mod writes;
 
 pub use cluster::Cluster;
-pub use clusters::{Clusters, Surroundings};
-pub use connect::{Connect, Direct, KeyError};
+pub use clusters::Clusters;
+#[cfg(test)]
+pub use clusters::Surroundings;
+#[cfg(test)]
+pub use connect::{Connect, KeyError};
 pub use schedule::Wish;
-pub use view::{Jobs, Known, Sight, Snapshot, View};
+#[cfg(test)]
+pub use view::{Jobs, Snapshot};
+pub use view::{Known, Sight, View};
 
 use kube::ResourceExt;
 use slinky_api::v1beta1::NodeSet;

@@ -110,8 +110,9 @@ fn remember(nodeset: &NodeSet, effects: &[Effect], report: &Report, world: &Worl
 /// What the status says of a report.
 fn state_of(report: &Report) -> EffectsState {
     let errors = report.failures.iter();
-    let mut errors: Vec<_> =
-        errors.map(|failure| (failure.category, format!("{}: {}", failure.object, failure.message))).collect();
+    let mut errors: Vec<_> = errors
+        .map(|failure| (failure.category, format!("{}: {}", failure.object, failure.message)))
+        .collect();
     let waiting = match &report.verdict {
         Verdict::Wait(reason) => Some(in_words(*reason).to_owned()),
         Verdict::NeedFresh(_) => Some("a live view of the workers".to_owned()),

@@ -78,10 +78,7 @@ const LONGEST_DELAY: SignedDuration = SignedDuration::from_mins(15);
 impl Memory {
     /// When pods that failed may be replaced.
     pub fn backoff(&self) -> Backoff {
-        self.failures
-            .iter()
-            .map(|(pod, failures)| (pod.clone(), failures.last + failures.delay))
-            .collect()
+        self.failures.iter().map(|(pod, failures)| (pod.clone(), failures.last + failures.delay)).collect()
     }
 
     /// A pod that failed is being replaced: should the next one fail too, it waits for longer.

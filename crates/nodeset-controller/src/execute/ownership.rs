@@ -13,26 +13,21 @@ use slinky_api::ownership::controller_reference;
 use slinky_api::v1beta1::NodeSet;
 use tracing::info;
 
-/// Gives the NodeSet its finalizers. Whether it is held, where that was planned: otherwise it may be on its way out.
-pub(super) async fn finalize(batch: &Batch<'_>, effects: &[Effect], report: &mut Report) -> bool {
-    let mut is_held = true;
+/// Takes from the NodeSet what keeps it.
+pub(super) async fn release(batch: &Batch<'_>, effects: &[Effect], report: &mut Report) {
     let (name, uid) = (batch.nodeset.name_any(), batch.nodeset.uid().unwrap_or_default());
     let version = batch.nodeset.resource_version().unwrap_or_default();
     for effect in effects {
-        let (Effect::Hold { finalizers } | Effect::Release { finalizers }) = effect else { continue };
+        let Effect::Release { finalizers } = effect else { continue };
         let patch = Patch::Merge(exactly(&uid, &version, json!({ "finalizers": finalizers })));
         match batch.patch::<NodeSet>(&name, patch).await {
             Ok(_) => {
                 info!(batch = %batch.id, ?finalizers, "Set the finalizers of the NodeSet");
                 report.did(Deed::Finalized);
             }
-            Err(fault) => {
-                is_held &= !matches!(effect, Effect::Hold { .. });
-                report.lose(format!("NodeSet {name}"), &fault);
-            }
+            Err(fault) => report.lose(format!("NodeSet {name}"), &fault),
         }
     }
-    is_held
 }
 
 /// Adopts pods and gives up others.

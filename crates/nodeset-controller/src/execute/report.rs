@@ -94,6 +94,7 @@ pub struct Failure {
 
 impl Report {
     /// How often this was done.
+    #[cfg(test)]
     pub fn count(&self, deed: Deed) -> usize {
         self.done.get(&deed).copied().unwrap_or_default()
     }

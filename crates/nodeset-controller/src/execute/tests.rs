@@ -9,7 +9,8 @@ mod rest;
 mod seen;
 mod time;
 
-use super::{Bases, Deed, Edges, Report, Verdict, Work, perform};
+use super::report::Deed;
+use super::{Bases, Edges, Report, Verdict, Work, perform};
 use crate::fixture;
 use crate::plan::{Drain, Effect, Evidence, NewPod, Removal, Undo, Why};
 use crate::slurm::{ClusterKey, Clusters, Connect, KeyError, Surroundings, View, Wish};

@@ -39,17 +39,16 @@ pub async fn observe_live(nodeset: &NodeSet, world: &World) -> Result<Option<Obs
         }
     };
     let (found, pods, slurm) = tokio::join!(nodesets.get_opt(&name), pods, look);
-    let Some(found) = found.map_err(Arc::new)?.filter(|found| found.uid() == nodeset.uid()) else { return Ok(None) };
+    let Some(found) = found.map_err(Arc::new)?.filter(|found| found.uid() == nodeset.uid()) else {
+        return Ok(None);
+    };
     let concerned = pods?.iter().filter(|pod| concerns(pod, &name)).cloned().collect();
     Ok(Some(observed(&Arc::new(found), concerned, slurm, world).await))
 }
 
 /// What somebody wants to know of Slurm besides its nodes.
 fn wish(nodeset: &NodeSet) -> Wish {
-    Wish {
-        jobs: nodeset.metadata.deletion_timestamp.is_some(),
-        reservations: reservation_matters(nodeset),
-    }
+    Wish { jobs: nodeset.metadata.deletion_timestamp.is_some(), reservations: reservation_matters(nodeset) }
 }
 
 async fn observed(nodeset: &Arc<NodeSet>, pods: Vec<Arc<Pod>>, slurm: View, world: &World) -> Observed {

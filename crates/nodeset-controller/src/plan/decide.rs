@@ -1,7 +1,7 @@
 //! Puts the decisions about one NodeSet together.
 
 use super::conduct::Conduct;
-use super::fit::expected_hostname;
+use super::fit::{expected_hostname, unreadable_requirement};
 use super::membership::{Membership, membership};
 use super::mirror::Mirrors;
 use super::obstacle::MOST_NODES;
@@ -17,6 +17,7 @@ use crate::build::{
     build_template, revision_bytes, revision_hash, sshd_config_hash,
 };
 use crate::observe::Observed;
+use crate::slurm::View;
 use crate::worker::Worker;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::PodSpec;
@@ -33,6 +34,8 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan {
     let mut obstacles = vec![];
     let template = template(observed).map_err(|obstacle| obstacles.push(obstacle)).ok();
     let pod_spec = template.as_ref().map(WorkerTemplate::pod_spec);
+    obstacles.extend(pod_spec.and_then(unreadable_requirement).map(Obstacle::Requirement));
+    obstacles.extend(claims::contested(observed, &workers).into_iter().map(Obstacle::Contested));
     let deleting = nodeset.metadata.deletion_timestamp.is_some();
     let leaving = deleting.then(|| release::leaving(observed, &workers));
     let mut roster = match roster(observed, &workers, pod_spec) {
@@ -92,7 +95,7 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan {
         effects,
         pod_mirrors: mirrors.pods(&workers),
         node_mirrors: mirrors.slurm_nodes(&workers),
-        again: again(&workers, &conducted.waiting, min_ready, now),
+        again: again(&workers, &conducted.waiting, &observed.slurm, min_ready, now),
         waiting: conducted.waiting,
         leaving,
         told: reservation.told,
@@ -195,6 +198,7 @@ fn new_pod(
 fn again(
     workers: &[Worker],
     waiting: &[Waiting],
+    slurm: &View,
     min_ready: SignedDuration,
     now: Timestamp,
 ) -> Option<Duration> {
@@ -206,7 +210,7 @@ fn again(
         WaitFor::Backoff(time) => Some(time),
         WaitFor::Drain | WaitFor::Slurm | WaitFor::LostJob | WaitFor::Others => None,
     });
-    let unregistered = update::becomes_overdue(workers, now);
+    let unregistered = update::becomes_overdue(workers, slurm, now);
     let next = matures.chain(retries).chain(unregistered).min()?;
     Some(Duration::from_secs(1) + Duration::try_from(next.duration_since(now)).unwrap_or_default())
 }

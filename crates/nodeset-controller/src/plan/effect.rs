@@ -11,11 +11,6 @@ use std::collections::BTreeMap;
 /// One write, or several of which each needs the one before, that nobody else may contradict at the same time.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
-    /// Keeps the NodeSet from vanishing before its workers have.
-    Hold {
-        /// All finalizers that it then has.
-        finalizers: Vec<String>,
-    },
     /// Lets the NodeSet go, or takes back one reason to keep it.
     Release {
         /// All finalizers that are left.

@@ -21,6 +21,14 @@ pub enum Obstacle {
     /// Worker pods cannot be built; only an edit helps.
     #[error(transparent)]
     Build(#[from] BuildError),
+    /// Nobody can make sense of a requirement of the node affinity; nobody new comes.
+    #[error("spec.template.spec.affinity: {0} is no requirement that a node could meet")]
+    Requirement(String),
+    /// Somebody else controls a claim.
+    #[error(
+        "PersistentVolumeClaim {0} is controlled by somebody else, the retention policy is ignored for it"
+    )]
+    Contested(String),
     /// There can be no such number of workers.
     #[error("spec.replicas: {0} is more than the {MOST_NODES} nodes that a Slurm cluster can have")]
     Replicas(usize),
@@ -34,7 +42,11 @@ impl Classify for Obstacle {
         match self {
             Self::Missing(missing) => missing.class(),
             Self::Reference(error) => error.class(),
-            Self::Build(_) | Self::Replicas(_) | Self::Schedule(_) => Class::Invalid,
+            Self::Build(_)
+            | Self::Replicas(_)
+            | Self::Requirement(_)
+            | Self::Contested(_)
+            | Self::Schedule(_) => Class::Invalid,
         }
     }
 
@@ -42,7 +54,8 @@ impl Classify for Obstacle {
         match self {
             Self::Missing(missing) => missing.category(),
             Self::Reference(error) => error.category(),
-            Self::Build(_) | Self::Replicas(_) => "InvalidSpec",
+            Self::Build(_) | Self::Replicas(_) | Self::Requirement(_) => "InvalidSpec",
+            Self::Contested(_) => "ConflictingController",
             Self::Schedule(error) => error.category(),
         }
     }

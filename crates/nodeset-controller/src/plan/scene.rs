@@ -7,7 +7,6 @@ use super::{Effect, Evidence, Plan, plan};
 use crate::fixture::{controller, nodeset};
 use crate::observe::Observed;
 use crate::slurm::{Jobs, Known, Snapshot, View};
-use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 use slinky_api::labels::{REVISION_HASH, WORKERS_FINALIZER, selector_labels};
 use slinky_api::ownership::controller_reference;
@@ -77,11 +76,6 @@ impl Scene {
         self.observed.pods.retain(|other| other.metadata.name.as_deref() != Some(name));
         self.observed.pods.push(made);
         self
-    }
-
-    /// The pod of this name.
-    pub fn pod(&self, name: &str) -> Arc<Pod> {
-        self.observed.pods.iter().find(|pod| pod.metadata.name.as_deref() == Some(name)).unwrap().clone()
     }
 
     /// With a Kubernetes node.
@@ -165,7 +159,6 @@ impl Scene {
 /// An effect in a few words.
 pub fn short(effect: &Effect) -> String {
     match effect {
-        Effect::Hold { .. } => "hold".to_owned(),
         Effect::Release { finalizers } => format!("release to {finalizers:?}"),
         Effect::Adopt(pod) => format!("adopt {}", pod.name),
         Effect::Disown(pod) => format!("disown {}", pod.name),

@@ -143,9 +143,10 @@ impl Update<'_> {
     }
 }
 
-/// When the next healthy worker that Slurm was never seen to know will have been unknown for too long.
-pub fn becomes_overdue(workers: &[Worker], now: Timestamp) -> Option<Timestamp> {
-    let strangers = workers.iter().filter(|worker| worker.is_healthy() && !worker.was_registered());
+/// When the next healthy worker that Slurm does not know will have been ready for too long.
+pub fn becomes_overdue(workers: &[Worker], slurm: &View, now: Timestamp) -> Option<Timestamp> {
+    let is_absent = |worker: &Worker| slurm.sight(&worker.slurm_name) == Sight::Absent;
+    let strangers = workers.iter().filter(|worker| worker.is_healthy() && is_absent(worker));
     let due = strangers.filter_map(|worker| worker.ready?.since.map(|since| since + UNREGISTERED_LIMIT));
     due.filter(|time| *time > now).min()
 }

@@ -6,7 +6,7 @@ use super::schedule::{Schedule, Wish};
 use super::view::View;
 use super::way::{Clients, Way};
 use super::{ClusterKey, lock, metrics};
-use slurm_rest::{Error, Node, NodeUpdate, ReservationRequest, TransportError};
+use slurm_rest::{Error, NodeUpdate, ReservationRequest, TransportError};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use tokio::sync::{Notify, oneshot};
@@ -122,7 +122,8 @@ impl Cluster {
 
     /// A direct look at one node. It never shows a busy node as idle; the other way round it may, see
     /// [`slurm_rest::Node::is_busy`].
-    pub async fn get_node(&self, name: &str) -> Result<Option<Node>, Error> {
+    #[cfg(test)]
+    pub async fn get_node(&self, name: &str) -> Result<Option<slurm_rest::Node>, Error> {
         let (clients, began) = (self.clients()?, Instant::now());
         let result = clients.writer.get_node(name).await;
         self.account("node", began, &result);

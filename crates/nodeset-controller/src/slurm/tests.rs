@@ -14,7 +14,6 @@ use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
 use http::{Method, Request, Response};
 use jiff::Timestamp;
-use kube::ResourceExt;
 use kube::runtime::reflector::{self, store::Writer};
 use kube::runtime::watcher::Event;
 use operator_runtime::Missing;

@@ -4,7 +4,7 @@ use super::EffectsState;
 use super::degraded::silent_since;
 use super::words::{Part, few, workers};
 use crate::observe::Observed;
-use crate::plan::{Effect, Leaving, Plan, WaitFor};
+use crate::plan::{Leaving, Plan, WaitFor};
 use crate::slurm::View;
 use crate::worker::Worker;
 use jiff::{SignedDuration, Timestamp};

@@ -6,29 +6,6 @@ use expectations::{OPS_PER_BATCH, Ops};
 use rstest::rstest;
 use slurm_rest::ReservationRequest;
 
-fn hold() -> Effect {
-    Effect::Hold { finalizers: vec!["keep".to_owned()] }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_nodeset_is_held_before_anything_is_made_for_it() {
-    let world = World::new(&[]).await;
-    let report = world.perform(vec![world.new_pod("w-0"), hold()]).await;
-    assert_eq!(world.writes(), ["patch nodesets.slinky.slurm.net gpu", "create pods "]);
-    assert_eq!(world.get::<NodeSet>("gpu").unwrap()["metadata"]["finalizers"], json!(["keep"]));
-    assert_eq!((report.count(Deed::Finalized), report.count(Deed::Created)), (1, 1));
-}
-
-#[tokio::test(start_paused = true)]
-async fn nothing_is_made_for_a_nodeset_that_changed_before_it_was_held() {
-    let world = World::new(&[]).await;
-    world.api.edit::<NodeSet>("ns", "gpu", |nodeset| nodeset["metadata"]["labels"] = json!({ "a": "b" }));
-    let report = world.perform(vec![hold(), world.new_pod("w-0")]).await;
-    assert_eq!(count(&world.writes(), "create"), 0);
-    assert_eq!((report.count(Deed::Finalized), report.failures), (0, vec![]));
-    assert!(report.again.is_some());
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_nodeset_is_let_go_only_as_it_was_planned() {
     let mut world = World::new(&[]).await;
@@ -150,7 +127,13 @@ async fn the_service_is_told_what_a_batch_does() {
     guest.names_its_node = false;
     let creates = vec![world.new_pod("w-0")];
     assert!(ops(&creates).only_creates());
-    let effects = [world.new_pod("w-0"), Effect::Create(guest), retire(&pod), delete_drained(&pod), hold()];
+    let effects = [
+        world.new_pod("w-0"),
+        Effect::Create(guest),
+        retire(&pod),
+        delete_drained(&pod),
+        Effect::Unreserve("r".to_owned()),
+    ];
     assert_eq!(ops(&effects), Ops { creates: 2, deletes: 1, others: 3 });
 }
 

@@ -133,6 +133,22 @@ fn a_healthy_worker_that_slurm_does_not_know_is_replaced_after_a_while() {
     assert_eq!(two(50).effects(), ["delete gpu-1 (Unregistered, absent)"]);
 }
 
+#[rstest]
+#[case::forgotten(true, Some(61))]
+#[case::known(false, None)]
+fn a_worker_that_slurm_forgot_is_looked_at_again_when_it_may_be_replaced(
+    #[case] forgotten: bool,
+    #[case] seconds: Option<u64>,
+) {
+    let registered = json!({ "status": { "conditions": [
+        { "type": "Ready", "status": "True", "lastTransitionTime": minute(59) },
+        { "type": "SlurmNodeStateIdle", "status": "True" },
+    ] } });
+    let scene = scene(2, &json!(1), &[json!({}), registered]);
+    let scene = if forgotten { scene.without_slurm_node("gpu-1") } else { scene };
+    assert_eq!(scene.plan().again, seconds.map(std::time::Duration::from_secs));
+}
+
 #[test]
 fn a_slurm_that_lost_its_state_costs_no_busy_worker_and_not_all_idle_ones_at_once() {
     let state = |state: &str| {
