@@ -76,6 +76,7 @@ async fn a_crashed_client_does_and_hears_nothing_and_others_live() {
     let (model, client) = furnished();
     model.crash("us");
     assert!(timeout(SECOND, write(&client, "ours")).await.is_err());
+    assert_eq!(value(&model), "old");
     write(&model.client("them"), "theirs").await.unwrap();
     assert_eq!(value(&model), "theirs");
     model.revive("us");

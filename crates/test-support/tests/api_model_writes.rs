@@ -264,7 +264,10 @@ async fn an_apply_removes_what_its_manager_alone_applied_before() {
 async fn what_somebody_else_wrote_over_is_not_removed() {
     let (_, client) = furnished();
     apply_pod(&client, "one", json!({"annotations": {"a": "1", "b": "1"}})).await;
-    patch_pod(&client, Patch::Merge(json!({"metadata": {"annotations": {"a": "2"}}}))).await.unwrap();
+    let theirs = Patch::Merge(json!({"metadata": {"annotations": {"a": "2"}}}));
+    let pod = patch_pod(&client, theirs).await.unwrap();
+    let fields = pod.managed_fields()[0].fields_v1.as_ref().unwrap();
+    assert_eq!(fields.0, json!({"f:metadata": {"f:annotations": {"f:b": {}}}}));
     let pod = apply_pod(&client, "one", json!({})).await;
     assert_eq!(json!(pod.annotations()), json!({"a": "2"}));
 }

@@ -49,7 +49,7 @@ impl Store {
         let has_finalizers = !metadata["finalizers"].is_null();
         let grace = if target.is_pod() { grace(&before, options) } else { 0 };
         let pending = metadata["deletionGracePeriodSeconds"].as_i64();
-        if pending.is_some() && (target.is_pod() || has_finalizers) {
+        if pending.is_some_and(|pending| pending <= grace) && (target.is_pod() || has_finalizers) {
             return Ok((before, false));
         }
         // A pod that goes at once is seen to be on its way first.
