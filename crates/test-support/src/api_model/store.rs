@@ -208,7 +208,7 @@ impl Store {
         }
         let mut owners = entry.owners.clone();
         owners.record(&before, &after, write);
-        if part != Part::Status && target.has_generation() && content_differs(&before, &after) {
+        if target.has_generation() && content_differs(&before, &after) {
             bump_generation(&mut after);
         }
         let is_last_write = before["metadata"]["deletionGracePeriodSeconds"] == 0
