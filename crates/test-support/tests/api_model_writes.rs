@@ -1,6 +1,7 @@
 //! The rules by which the API model takes writes.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a panic is how a test fails")]
+#![expect(clippy::needless_pass_by_value, reason = "literals read better without a reference")]
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
@@ -328,8 +329,8 @@ async fn lists_are_selected_and_have_a_version() {
     model.put::<Pod>(pod(json!({"name": "c", "namespace": "elsewhere", "labels": {"x": "1"}})));
     let pods: Api<Pod> = api(&client);
     let list = pods.list(&ListParams::default().labels("x in (1,3)")).await.unwrap();
-    let last = model.history(0).pop().unwrap().object["metadata"]["resourceVersion"].clone();
-    assert_eq!(list.metadata.resource_version, last.as_str().map(str::to_owned));
+    let newest = model.history(0).pop().unwrap().object["metadata"]["resourceVersion"].clone();
+    assert_eq!(list.metadata.resource_version, newest.as_str().map(str::to_owned));
     let names = |list: Vec<Pod>| list.iter().map(ResourceExt::name_any).collect::<Vec<_>>();
     assert_eq!(names(list.items), ["a"]);
     assert_eq!(names(pods.list(&ListParams::default()).await.unwrap().items), ["a", "b"]);
