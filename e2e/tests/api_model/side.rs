@@ -161,8 +161,10 @@ fn sorted(list: &Value) -> Value {
 }
 
 fn conditions(list: &Value) -> Value {
+    // A typed server has an empty text where another has none.
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let conditions = list.as_array().into_iter().flatten();
-    conditions.map(|condition| json!([condition["type"], condition["status"]])).collect()
+    conditions.map(|condition| json!([text(&condition["type"]), text(&condition["status"])])).collect()
 }
 
 /// The fields of each manager that applies.
