@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use story::Story;
 
 /// How many stories are told, unless `SIMULATION_SEEDS` says otherwise.
-const SEEDS: u64 = 300;
+const SEEDS: u64 = 100;
 /// Turns with faults in each.
 const TURNS: u32 = 60;
 
