@@ -90,7 +90,8 @@ impl ApiModel {
         Client::new(service, "default")
     }
 
-    /// Decides from now on what becomes of each request. It may write, as somebody else who comes first.
+    /// Decides from now on what becomes of each request. It may write, as somebody else who comes first, and crash
+    /// clients; it may not install its successor.
     pub fn on_request(&self, fate: impl FnMut(&Call) -> Fate + Send + 'static) {
         *self.fates() = Box::new(fate);
     }
