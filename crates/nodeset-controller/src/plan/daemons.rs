@@ -49,14 +49,8 @@ pub fn daemons(workers: &[Worker], nodes: &Nodes, spec: Option<&PodSpec>, backof
             None => {}
             Some(workers) if fit.stay => one_of(&mut roster, workers, node, backoff),
             Some(workers) => {
-                for worker in workers.iter().filter(|worker| !worker.terminating) {
-                    let fate = if worker.is_finished() {
-                        Fate::Clear(why_ended(worker), None)
-                    } else {
-                        Fate::Leave(Cause::ScaleIn, Why::Surplus)
-                    };
-                    roster.decide(worker, fate);
-                }
+                let there = workers.iter().filter(|worker| !worker.terminating);
+                there.for_each(|worker| roster.dismiss(worker));
             }
         }
     }

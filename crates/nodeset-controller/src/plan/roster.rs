@@ -52,6 +52,16 @@ impl Roster {
         self.fates.insert(uid(worker), fate);
     }
 
+    /// A worker is not wanted any more.
+    pub fn dismiss(&mut self, worker: &Worker) {
+        let fate = if worker.is_finished() {
+            Fate::Clear(why_ended(worker), None)
+        } else {
+            Fate::Leave(Cause::ScaleIn, Why::Surplus)
+        };
+        self.decide(worker, fate);
+    }
+
     /// Whether a worker stays.
     pub fn stays(&self, worker: &Worker) -> bool {
         self.fate(worker) == Fate::Stay
@@ -95,12 +105,7 @@ pub fn numbered(workers: &[Worker], desired: usize, backoff: &Backoff) -> Roster
 pub fn nobody(workers: &[Worker]) -> Roster {
     let mut roster = Roster::default();
     for worker in workers.iter().filter(|worker| !worker.terminating) {
-        let fate = if worker.is_finished() {
-            Fate::Clear(why_ended(worker), None)
-        } else {
-            Fate::Leave(Cause::ScaleIn, Why::Surplus)
-        };
-        roster.decide(worker, fate);
+        roster.dismiss(worker);
     }
     roster
 }
@@ -108,12 +113,7 @@ pub fn nobody(workers: &[Worker]) -> Roster {
 /// Workers of the other scaling mode leave.
 pub fn leave_old_mode(roster: &mut Roster, workers: &[Worker], mode: ScalingMode) {
     for worker in workers.iter().filter(|worker| worker.mode != Some(mode) && !worker.terminating) {
-        let fate = if worker.is_finished() {
-            Fate::Clear(why_ended(worker), None)
-        } else {
-            Fate::Leave(Cause::ScaleIn, Why::Surplus)
-        };
-        roster.decide(worker, fate);
+        roster.dismiss(worker);
     }
 }
 
