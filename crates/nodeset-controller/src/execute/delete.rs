@@ -229,10 +229,20 @@ impl<'a> Looks<'a> {
             View::NotExpected => Err("Slurm is not expected any more".to_owned()),
             View::Unknown { why } => Err(why.clone()),
             view @ View::Known(_) => match (view.sight(node), evidence) {
-                (Sight::Absent, Evidence::Absent(_)) => Ok(()),
+                (Sight::Absent, Evidence::Absent(_)) => self.prove_absent(node).await,
                 (Sight::Present(found), Evidence::Drained(_)) if found.is_drained() => Ok(()),
                 (sight, _) => Err(format!("Slurm shows {node} otherwise: {sight:?}")),
             },
+        }
+    }
+
+    /// A list may be cut short and look whole; the node itself is asked for, too.
+    async fn prove_absent(&self, node: &str) -> Result<(), String> {
+        let cluster = self.batch.cluster.as_ref().ok_or("the Controller is not there")?;
+        match self.batch.attempt(cluster.get_node(node)).await {
+            Ok(None) => Ok(()),
+            Ok(Some(_)) => Err(format!("Slurm has {node}, although it did not list it")),
+            Err(fault) => Err(fault.message()),
         }
     }
 

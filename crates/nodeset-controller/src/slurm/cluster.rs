@@ -122,7 +122,6 @@ impl Cluster {
 
     /// A direct look at one node. It never shows a busy node as idle; the other way round it may, see
     /// [`slurm_rest::Node::is_busy`].
-    #[cfg(test)]
     pub async fn get_node(&self, name: &str) -> Result<Option<slurm_rest::Node>, Error> {
         let (clients, began) = (self.clients()?, Instant::now());
         let result = clients.writer.get_node(name).await;
