@@ -36,7 +36,9 @@ fn tell(seed: u64) -> Result<(), String> {
 #[test]
 fn no_chain_of_accidents_harms_a_job_and_all_end_well() {
     if let Some(seed) = number("SIMULATION_SEED") {
-        tell(seed).unwrap();
+        // One story is told to be looked at: with all that the operator says of it.
+        tracing_subscriber::fmt().without_time().with_max_level(tracing::Level::DEBUG).with_test_writer().init();
+        tell(seed).unwrap_or_else(|failure| panic!("{failure}"));
         return;
     }
     let (seeds, next) = (number("SIMULATION_SEEDS").unwrap_or(SEEDS), AtomicU64::new(0));

@@ -58,7 +58,16 @@ pub struct Cluster {
 impl Cluster {
     /// Lets happen what happens by itself up to `now`.
     pub fn advance(&mut self, now: i64) {
-        let mut changed = self.nodes.values_mut().fold(None, |last, node| last.max(node.advance(now)));
+        let mut changed = None;
+        let mut fallen = vec![];
+        for (name, node) in &mut self.nodes {
+            let was_down = node.marks.contains(&Mark::Down);
+            changed = changed.max(node.advance(now));
+            if node.marks.contains(&Mark::Down) && !was_down {
+                fallen.push(name.clone());
+            }
+        }
+        fallen.iter().for_each(|name| self.requeue_jobs_of(name, now));
         let before = self.reservations.len();
         self.reservations.retain(|reservation| now < reservation.end);
         if self.reservations.len() != before {

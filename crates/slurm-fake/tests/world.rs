@@ -40,6 +40,19 @@ async fn a_dead_slurmd_is_noticed_then_down_and_stays_so_until_resumed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_ran_on_a_node_that_falls_silent_runs_elsewhere_once_it_is_down() {
+    let fake = FakeSlurm::new();
+    fake.start_slurmd("w0");
+    let id = fake.submit_job(&["w0"], 1, Some(5));
+    fake.stop_slurmd("w0");
+    advance(Duration::from_secs(20)).await;
+    assert!(job(&fake, id).await.holds_nodes() && fake.is_busy("w0"));
+    advance(Duration::from_secs(20)).await;
+    let seen = job(&fake, id).await;
+    assert!(!seen.holds_nodes() && !fake.is_busy("w0"), "{seen:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_deleted_node_comes_back_empty_when_its_slurmd_restarts() {
     let fake = FakeSlurm::new();
     fake.start_slurmd("w0");

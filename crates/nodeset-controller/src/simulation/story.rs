@@ -87,6 +87,7 @@ impl Story {
 
     fn note(&mut self, what: impl Into<String>) {
         let line = format!("{:>4} s {}", seconds(self.began.elapsed()), what.into());
+        tracing::info!("{line}");
         self.told.push(line);
     }
 
