@@ -14,6 +14,9 @@ const NODE: &str = "test-node";
 /// End-to-end tests that run pods have names with this prefix; all others need an API server only.
 const NEEDS_NODE: &str = "node_";
 
+/// How many chains of accidents the nodeset-controller is told.
+const STORIES: &str = "2000";
+
 /// Options of the test command.
 #[derive(clap::Args)]
 pub struct Args {
@@ -37,6 +40,11 @@ pub fn run(args: &Args) -> Result<()> {
         let mut tests = Command::new("cargo");
         tests.args(["test", "--workspace", "--exclude", "e2e", "--no-fail-fast"]);
         tally.add(tests.current_dir(WORKSPACE))
+    })?;
+    step("simulation", || {
+        let mut stories = Command::new("cargo");
+        stories.args(["test", "--profile", "simulation", "--package", "nodeset-controller", "simulation"]);
+        tally.add(stories.env("SIMULATION_SEEDS", STORIES).current_dir(WORKSPACE))
     })?;
     let (node, control_plane): (Vec<_>, Vec<_>) =
         end_to_end_tests()?.into_iter().partition(|test| test.starts_with(NEEDS_NODE));
