@@ -3,13 +3,14 @@
 
 mod triggers;
 
+use crate::announce::announce;
 use crate::cache::{FreshPods, NodeCache, PodCache, trim_claim, trim_pod, trim_revision};
 use crate::children::apply_children;
 use crate::execute::{Bases, Edges, Report, Verdict, mirror_pods};
 use crate::observe::observe;
 use crate::plan::plan;
 use crate::slurm::{ClusterKey, Clusters};
-use crate::status::{news, status};
+use crate::status::{again, news, status};
 use crate::work::{Order, Readiness, carry_out, readiness};
 use crate::world::World;
 use anyhow::Context as _;
@@ -222,13 +223,18 @@ async fn reconcile(nodeset: Arc<NodeSet>, context: Arc<Context>) -> Result<Actio
     let children = apply_children(&observed, &plan, world, &context.scope).await;
     let namespace = nodeset.namespace().unwrap_or_default();
     let unmirrored = mirror_pods(&plan.pod_mirrors, &world.client, &namespace).await;
-    let again = [plan.again, context.order(Order::of(&observed, &plan), readiness), Some(RESYNC)];
+    let begun = world.memory.with(nodeset.as_ref(), |memory| announce(&observed, &plan, &mut memory.announced));
+    for notice in begun {
+        context.scope.events().publish(nodeset.as_ref(), notice);
+    }
+    let ordered = context.order(Order::of(&observed, &plan), readiness);
     let mut effects = world.memory.with(nodeset.as_ref(), |memory| memory.effects.clone());
     effects.errors.extend(unmirrored.into_iter().map(|failure| (failure.category, failure.message)));
     let status = status(&observed, &plan, &effects, now);
     context.scope.applier().apply_status(nodeset.as_ref(), &status).await?;
     tell(&nodeset, &status, &context.scope);
     children?;
+    let again = [plan.again, ordered, again(&observed, &status, now), Some(RESYNC)];
     Ok(again.into_iter().flatten().min().map_or_else(Action::await_change, Action::requeue))
 }
 

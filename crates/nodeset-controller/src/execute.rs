@@ -21,6 +21,7 @@ mod writes;
 
 pub use basis::{Bases, Seen};
 pub use mirror::mirror_pods;
+pub use notices::{Notices, Subject, Topic};
 pub use report::{Failure, Report, Verdict};
 
 use crate::plan::{Effect, NodeMirror};

@@ -1,5 +1,6 @@
 //! Runs worker pods that Slurm and Kubernetes agree on.
 
+mod announce;
 mod build;
 mod cache;
 mod children;

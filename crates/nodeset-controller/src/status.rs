@@ -1,7 +1,8 @@
 //! What a NodeSet's status says. No I/O. What pods are like is always told; what Slurm nodes are like stays as it was while
-//! nothing certain is known of Slurm.
+//! nothing certain is known of Slurm. A process that has only just come to ask says nothing new of Slurm at all.
 
 mod degraded;
+mod partition;
 mod progress;
 mod words;
 
@@ -9,19 +10,26 @@ use crate::observe::Observed;
 use crate::plan::{Plan, Told, states};
 use crate::slurm::View;
 use crate::worker::Worker;
-use degraded::degraded;
+use degraded::{becomes_trouble, degraded};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use progress::Progress;
+use partition::tell_partition;
+use progress::{CREATING, Progress};
 use slinky_api::conditions::{
-    AS_EXPECTED, ConditionStatus, DEGRADED, PROGRESSING, READY, RESERVATION_CREATED, SLURM_REACHABLE,
-    Verdict, find, is_true, remove, set,
+    AS_EXPECTED, ConditionStatus, DEGRADED, PARTITION_HELD, PROGRESSING, READY, RESERVATION_CREATED,
+    SLURM_REACHABLE, Verdict, find, is_true, remove, set,
 };
 use slinky_api::labels::{selector_labels, to_selector};
-use slinky_api::v1beta1::{NodeSetStatus, ScalingMode};
+use slinky_api::v1beta1::{NodeSet, NodeSetStatus, ScalingMode};
 use slurm_rest::{Node, NodeState};
 use std::collections::BTreeMap;
+use std::time::Duration;
 use words::{Part, joined};
+
+/// Reason while Slurm should answer and does not.
+const NOT_ANSWERING: &str = "NotAnswering";
+/// Reason while Slurm had no time to answer.
+const NOT_ASKED_YET: &str = "NotAskedYet";
 
 /// What became of the writes of a pass.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,14 +50,20 @@ pub fn status(observed: &Observed, plan: &Plan, effects: &EffectsState, now: Tim
     status.observed_generation = nodeset.metadata.generation;
     status.node_set_hash.clone_from(&plan.revisions.hash);
     status.collision_count = Some(plan.revisions.collision_count);
-    status.ordinal_to_node.clone_from(&plan.pins);
+    status.ordinal_to_node = plan.pins.clone().filter(|pins| !pins.is_empty());
     status.selector = to_selector(&selector_labels(nodeset.as_ref()));
+    if is_said_already(&status, observed, plan, effects) {
+        return status;
+    }
 
+    let is_new = status.conditions.is_empty();
     let mut tell = |verdict| set(&mut status.conditions, verdict, nodeset.metadata.generation, now);
     match &observed.slurm {
         View::NotExpected => {}
-        View::Unknown { why } => {
-            tell(verdict(SLURM_REACHABLE, ConditionStatus::Unknown, "NotAnswering", why.clone()));
+        View::Unknown { overdue: false, .. } if !is_new => {}
+        View::Unknown { why, overdue } => {
+            let reason = if *overdue { NOT_ANSWERING } else { NOT_ASKED_YET };
+            tell(verdict(SLURM_REACHABLE, ConditionStatus::Unknown, reason, why.clone()));
         }
         View::Known(_) => {
             tell(verdict(SLURM_REACHABLE, ConditionStatus::True, "Answering", String::new()));
@@ -70,11 +84,45 @@ pub fn status(observed: &Observed, plan: &Plan, effects: &EffectsState, now: Tim
     if plan.told == Told::Nothing {
         remove(&mut status.conditions, RESERVATION_CREATED);
     }
+    tell_partition(&mut status, observed, now);
     summarise(&mut status, observed, plan, effects, now);
     status
 }
 
-/// Sets the conditions that every kind has. A NodeSet may be ready while surplus workers leave.
+/// Whether all conditions still hold as an earlier process left them: Slurm had no time to tell anything, and nothing else
+/// is new.
+fn is_said_already(status: &NodeSetStatus, observed: &Observed, plan: &Plan, effects: &EffectsState) -> bool {
+    let conditions = &status.conditions;
+    observed.slurm.is_unasked()
+        && observed.nodeset.status.as_ref() == Some(status)
+        && find(conditions, READY).is_some()
+        && !find(conditions, SLURM_REACHABLE).is_some_and(is_unasked)
+        && *effects == EffectsState::default()
+        && (plan.obstacles.is_empty() || is_true(conditions, DEGRADED))
+}
+
+/// Whether a condition says that Slurm had no time to answer.
+fn is_unasked(condition: &Condition) -> bool {
+    condition.reason == NOT_ASKED_YET
+}
+
+/// Whether the status of a NodeSet as it is says that workers are being made.
+pub fn is_creating(nodeset: &NodeSet) -> bool {
+    let conditions = nodeset.status.iter().flat_map(|status| &status.conditions);
+    let mut progress = conditions.filter(|condition| condition.type_ == PROGRESSING);
+    progress.any(|condition| {
+        condition.reason == CREATING && condition.observed_generation == nodeset.metadata.generation
+    })
+}
+
+/// When to look again because the status will say something else then, although nothing happens.
+pub fn again(observed: &Observed, status: &NodeSetStatus, now: Timestamp) -> Option<Duration> {
+    let next = becomes_trouble(observed, status).filter(|time| *time > now)?;
+    Some(Duration::from_secs(1) + Duration::try_from(next.duration_since(now)).unwrap_or_default())
+}
+
+/// Sets the conditions that every kind has. A NodeSet may be ready while surplus workers leave, and while an update waits
+/// for a person or for its time.
 fn summarise(
     status: &mut NodeSetStatus,
     observed: &Observed,
@@ -88,19 +136,23 @@ fn summarise(
     let effects = if idle { &nothing } else { effects };
     let progress = Progress { observed, plan, effects, status, now };
     let ready = progress.is_complete();
-    let progressing = joined(progress.parts());
+    let under_way = joined(progress.parts());
+    let is_progressing = under_way.is_some();
     let degraded = joined(degraded(observed, plan, effects, status, now));
     let short = || Part::new("Incomplete", "fewer workers serve than wanted".to_owned());
-    let not_ready = match (&degraded, &progressing) {
+    let not_ready = match (&degraded, &under_way) {
         (Some(part), _) => Some(part.clone()),
         (None, part) if !ready => Some(part.clone().unwrap_or_else(short)),
         (None, _) => None,
     };
+    // What waits for a person, or for its time, is told, but is not under way.
+    let told = joined(under_way.into_iter().chain(progress.postponed()).collect());
     let generation = observed.nodeset.metadata.generation;
-    for (type_, part, holds) in
-        [(READY, not_ready, false), (PROGRESSING, progressing, true), (DEGRADED, degraded, true)]
-    {
-        let holds = part.is_some() == holds;
+    for (type_, holds, part) in [
+        (READY, not_ready.is_none(), not_ready),
+        (PROGRESSING, is_progressing, told),
+        (DEGRADED, degraded.is_some(), degraded),
+    ] {
         let Part { reason, text } = part.unwrap_or_else(|| Part::new(AS_EXPECTED, String::new()));
         set(&mut status.conditions, verdict(type_, holds.into(), reason, text), generation, now);
     }
@@ -167,7 +219,7 @@ pub fn news<'a>(before: Option<&NodeSetStatus>, after: &'a NodeSetStatus) -> Vec
         let was = before.and_then(|status| find(&status.conditions, &condition.type_));
         // Nobody needs to be told that something new is not ready, or works as it should.
         let usual = if condition.type_ == SLURM_REACHABLE { "True" } else { "False" };
-        let changed = was.map_or(usual, |was| was.status.as_str()) != condition.status;
+        let changed = was.map_or(usual, |was| told(was, usual)) != told(condition, usual);
         let detail = was.is_some_and(|was| match condition.type_.as_str() {
             DEGRADED => was.reason != condition.reason,
             RESERVATION_CREATED => was.message != condition.message,
@@ -175,11 +227,16 @@ pub fn news<'a>(before: Option<&NodeSetStatus>, after: &'a NodeSetStatus) -> Vec
         });
         changed || (detail && is_true(&after.conditions, &condition.type_))
     };
-    [READY, DEGRADED, SLURM_REACHABLE, RESERVATION_CREATED]
+    [READY, DEGRADED, SLURM_REACHABLE, RESERVATION_CREATED, PARTITION_HELD]
         .into_iter()
         .filter_map(|type_| find(&after.conditions, type_))
         .filter(is_news)
         .collect()
+}
+
+/// The status of a condition; the usual one where nobody could tell yet.
+fn told<'a>(condition: &'a Condition, usual: &'a str) -> &'a str {
+    if is_unasked(condition) { usual } else { &condition.status }
 }
 
 #[cfg(test)]

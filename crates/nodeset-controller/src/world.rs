@@ -1,5 +1,6 @@
 //! What a reconcile works with: caches, clients, and what is remembered of each NodeSet.
 
+use crate::announce::Announced;
 use crate::cache::{FreshPods, NodeCache, PodCache};
 use crate::execute::Edges;
 use crate::plan::Backoff;
@@ -59,6 +60,8 @@ pub struct Memory {
     pub busy: bool,
     /// What the last work came to.
     pub effects: EffectsState,
+    /// What was told of it as Events and is not done yet.
+    pub announced: Announced,
     /// Pods that failed, by name.
     failures: BTreeMap<String, Failures>,
 }

@@ -18,6 +18,9 @@ pub const SLURM_REACHABLE: &str = "SlurmReachable";
 /// A Slurm reservation for a scheduled update exists.
 pub const RESERVATION_CREATED: &str = "ReservationCreated";
 
+/// A partition that a NodeSet does not want any more has to stay. `False`, for the generation that it is about: it may go.
+pub const PARTITION_HELD: &str = "PartitionHeld";
+
 /// The three values of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConditionStatus {

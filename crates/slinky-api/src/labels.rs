@@ -47,6 +47,8 @@ pub mod annotations {
     pub const POD_CORDON_BY: &str = "nodeset.slinky.slurm.net/pod-cordon-by";
     /// On NodeSets that are being deleted: `true` to wait neither for jobs nor for Slurm.
     pub const FORCE_DELETE: &str = "nodeset.slinky.slurm.net/force-delete";
+    /// On NodeSets without partition: `true` to let the one that they had go although jobs name it.
+    pub const FORCE_PARTITION_REMOVAL: &str = "nodeset.slinky.slurm.net/force-partition-removal";
     /// On worker pods: lower goes first on scale-in.
     pub const POD_DELETION_COST: &str = "nodeset.slinky.slurm.net/pod-deletion-cost";
     /// On worker pods: when running work should be done.

@@ -1,11 +1,12 @@
 //! slurm.conf, complete for our own slurmctld or minimal for one outside the cluster.
 
 use crate::merged::{Required, auth_options, write_merged};
+use crate::text::{LogicalLine, logical_lines, pairs};
 use crate::value::{ConfLine, ConfName, ConfValue};
 use crate::writer::Writer;
 use crate::{SLURMCTLD_PORT, SLURMD_PORT};
 use serde::Deserialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 const SLURM_USER: &str = "slurm";
 const SLURMCTLD_LOG: &str = "/var/log/slurm/slurmctld.log";
@@ -187,6 +188,15 @@ impl ExternalSlurmConf {
     }
 }
 
+/// The partitions that a text in slurm.conf defines.
+pub fn partition_names(text: &str) -> BTreeSet<String> {
+    let name = |line: &LogicalLine| {
+        let first = pairs(&line.text).ok()?.first().copied()?;
+        first.key.eq_ignore_ascii_case("PartitionName").then(|| first.value.to_owned())
+    };
+    logical_lines(text).iter().filter_map(name).collect()
+}
+
 /// Powers of two: a cluster that grows or shrinks by a few nodes keeps its configuration.
 fn max_node_count(cluster_size: u32) -> u32 {
     cluster_size.checked_next_power_of_two().unwrap_or(cluster_size).max(MIN_NODE_COUNT)
@@ -236,6 +246,12 @@ fn write_script_section(file: &mut Writer, title: &str, directory: &str, kinds: 
 mod tests {
     use super::*;
     use rstest::rstest;
+
+    #[test]
+    fn partitions_are_known_by_their_lines() {
+        let text = "PartitionName=a Nodes=ALL\n# PartitionName=b\nNodeSet=c Feature=c\npartitionname=d \\\n Nodes=c\njunk\n";
+        assert_eq!(Vec::from_iter(partition_names(text)), ["a", "d"]);
+    }
 
     #[rstest]
     #[case(0, 1024)]

@@ -3,6 +3,8 @@
 //! A `#` starts a comment and a `\` at the end of a line joins it with the next one, unless a backslash escapes
 //! them. A value is a word, or anything but `"` between double quotes.
 
+use std::fmt::{self, Write};
+
 /// A line after comments are cut and continuations joined; never blank.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LogicalLine {
@@ -21,6 +23,15 @@ pub(crate) struct Pair<'a> {
     pub operator: Option<char>,
     /// The value, without its double quotes.
     pub value: &'a str,
+}
+
+impl fmt::Display for Pair<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let quote = if self.value.contains(char::is_whitespace) { "\"" } else { "" };
+        formatter.write_str(self.key)?;
+        self.operator.map_or(Ok(()), |operator| formatter.write_char(operator))?;
+        write!(formatter, "={quote}{}{quote}", self.value)
+    }
 }
 
 /// The part of a line that is no `Key=Value`.

@@ -121,6 +121,14 @@ impl ConfLine {
         refuse_control_characters(line.replace('\t', " ").as_str())?;
         Ok(Self(line))
     }
+
+    /// Taken for the options of a partition, the same partition closed to new jobs: those that it has go on. A line that
+    /// Slurm cannot read stays as it is.
+    pub fn closed_to_new_jobs(&self) -> Self {
+        let Ok(pairs) = text::pairs(&self.0) else { return self.clone() };
+        let others = pairs.iter().filter(|pair| !pair.key.eq_ignore_ascii_case("State")).map(text::Pair::to_string);
+        Self(others.chain(["State=DRAIN".to_owned()]).collect::<Vec<_>>().join(" "))
+    }
 }
 
 impl Secret {
@@ -229,6 +237,17 @@ mod tests {
     fn the_options_of_a_line_are_one_line(#[case] text: &str, #[case] expected: Result<&str, Problem>) {
         let found = ConfLine::new("f", text);
         assert_eq!(found.as_ref().map(AsRef::as_ref).map_err(|error| error.problem), expected);
+    }
+
+    #[rstest]
+    #[case::added("Default=YES", "Default=YES State=DRAIN")]
+    #[case::the_only_one("", "State=DRAIN")]
+    #[case::replaced("state=UP Default=YES", "Default=YES State=DRAIN")]
+    #[case::as_it_is("Default=YES State=DRAIN", "Default=YES State=DRAIN")]
+    #[case::others_as_they_are(r#"AllowGroups="a b" X+=1 State=UP"#, r#"AllowGroups="a b" X+=1 State=DRAIN"#)]
+    #[case::unreadable("State=UP junk", "State=UP junk")]
+    fn a_partition_is_closed_by_its_state(#[case] line: &str, #[case] expected: &str) {
+        assert_eq!(ConfLine::new("f", line).unwrap().closed_to_new_jobs().as_ref(), expected);
     }
 
     #[test]

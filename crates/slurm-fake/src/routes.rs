@@ -24,6 +24,9 @@ pub struct Ask<'a> {
     pub now: i64,
 }
 
+/// The one partition, in which all nodes are.
+const PARTITION: &str = "all";
+
 /// An answer in the making.
 type Reply = Result<Value, Refusal>;
 
@@ -80,7 +83,7 @@ pub fn answer(ask: &Ask<'_>, cluster: &mut Cluster) -> Response<Bytes> {
     let kind = segments.next().unwrap_or_default();
     let name = percent_decode_str(segments.next().unwrap_or_default()).decode_utf8_lossy();
     let known = match (ask.method.as_str(), kind) {
-        ("GET", "ping" | "nodes" | "node" | "jobs" | "reservations" | "reconfigure")
+        ("GET", "ping" | "nodes" | "node" | "jobs" | "partitions" | "reservations" | "reconfigure")
         | ("POST", "nodes" | "node" | "new" | "job")
         | ("DELETE", "node" | "reservation" | "job") => true,
         ("POST", "reservation") => ask.version != "v0.0.42",
@@ -122,6 +125,10 @@ fn read(ask: &Ask<'_>, kind: &str, name: &str, cluster: &mut Cluster) -> Respons
         "jobs" => {
             let list: Vec<_> = cluster.jobs.iter().map(|(id, job)| render::job(*id, job)).collect();
             json!({ "jobs": list, "last_update": last_update })
+        }
+        "partitions" => {
+            let all = json!({ "name": PARTITION, "partition": { "state": ["UP"] } });
+            json!({ "partitions": [all], "last_update": last_update })
         }
         _ => match cluster.nodes.get(name) {
             Some(node) => {

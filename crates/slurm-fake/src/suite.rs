@@ -43,6 +43,7 @@ pub async fn run(lab: &Lab) -> Result<()> {
         jobs::an_unlimited_job_never_ends_by_itself,
         jobs::down_takes_the_job_off_the_node,
         jobs::a_single_read_counts_late,
+        jobs::partitions_tell_whether_they_take_jobs,
         reservations::one_is_made_changed_and_deleted,
         reservations::an_active_one_changes_its_nodes_only,
         reservations::one_needs_known_nodes,

@@ -1,4 +1,4 @@
-//! Typed client of slurmrestd: nodes, jobs, reservations, controllers.
+//! Typed client of slurmrestd: nodes, jobs, partitions, reservations, controllers.
 //!
 //! [`SlurmClient`] says what was asked and what was answered, and never more: what carries no proof (an unknown node
 //! is answered with 200, a controller that refuses our token looks dead) stays visibly without proof. It repeats
@@ -13,6 +13,7 @@ mod error;
 mod http_transport;
 mod jobs;
 mod nodes;
+mod partitions;
 mod reservations;
 mod token;
 mod transport;
@@ -25,6 +26,7 @@ pub use error::{Error, errno};
 pub use http_transport::{EndpointError, HttpTransport};
 pub use jobs::{Deadline, Job, JobState};
 pub use nodes::{Node, NodeList, NodeState, NodeUpdate};
+pub use partitions::Partition;
 pub use reservations::{Reservation, ReservationList, ReservationRequest};
 pub use token::{Clock, TOKEN_HEADER, TokenSource};
 pub use transport::{Transport, TransportError};

@@ -3,13 +3,14 @@
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
 use pod_builder::{child_metadata, layered, layered_annotations};
+use slinky_api::conditions::{ConditionStatus, PARTITION_HELD, find};
 use slinky_api::labels::common_labels;
 use slinky_api::names::{self, SLURMDBD_PORT, service_host};
 use slinky_api::v1beta1::{Accounting, Controller, LocalObjectReference, NodeSet};
 use slurm_conf::check::{Severity, check_slurm_conf};
 use slurm_conf::{
     AccountingAddress, ConfLine, ConfName, ConfValue, ControllerHost, ExternalSlurmConf, SlurmConf,
-    ValueError, render_cgroup_conf, same_meaning,
+    ValueError, partition_names, render_cgroup_conf, same_meaning,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -65,7 +66,9 @@ pub fn render(controller: &Controller, sources: &Sources<'_>) -> Result<Rendered
         let files = kept_if_equal(one_file(text), sources.in_force);
         return Ok(Rendered { files, refused_node_sets: vec![], warnings: vec![] });
     }
-    let (node_sets, refused_node_sets) = node_sets(sources);
+    let extra_conf = controller.spec.extra_conf.clone().unwrap_or_default();
+    let NodeSets { node_sets, refused: refused_node_sets, leftovers } =
+        node_sets(sources, &partition_names(&extra_conf));
     let scripts = |references: &Option<Vec<_>>| script_names(references.as_ref(), sources);
     let spec = &controller.spec;
     let conf = SlurmConf {
@@ -83,10 +86,10 @@ pub fn render(controller: &Controller, sources: &Sources<'_>) -> Result<Rendered
         prolog: scripts(&spec.prolog_script_refs)?,
         epilog: scripts(&spec.epilog_script_refs)?,
         node_sets,
-        extra_conf: spec.extra_conf.clone().unwrap_or_default(),
+        extra_conf,
     };
     let text = conf.render();
-    let warnings = check(&text)?;
+    let warnings = leftovers.into_iter().chain(check(&text)?).collect();
     let mut files = one_file(text);
     let is_supplied = referenced(spec.config_file_refs.as_ref(), sources)
         .any(|map| map.data.as_ref().is_some_and(|data| data.contains_key(CGROUP_CONF)));
@@ -202,32 +205,69 @@ pub fn node_count(set: &NodeSet) -> i64 {
     i64::from(set.spec.replicas.max(there).max(0))
 }
 
-/// The NodeSets as Slurm should know them, and what is wrong with the others.
+/// What a configuration has of NodeSets.
+#[derive(Default)]
+struct NodeSets {
+    /// The NodeSets as Slurm should know them, by name.
+    node_sets: BTreeMap<String, slurm_conf::NodeSet>,
+    /// What is wrong with the others.
+    refused: Vec<String>,
+    /// What is there although nobody wants it.
+    leftovers: Vec<String>,
+}
+
+/// The NodeSets as Slurm should know them.
 ///
 /// A NodeSet that cannot be configured must not stop the others, and must not lose the partition that its jobs run in:
 /// it stays as it is in force.
-fn node_sets(sources: &Sources<'_>) -> (BTreeMap<String, slurm_conf::NodeSet>, Vec<String>) {
-    let (mut sets, mut refused, mut taken) = (BTreeMap::new(), Vec::new(), BTreeSet::new());
+fn node_sets(sources: &Sources<'_>, partitions_of_user: &BTreeSet<String>) -> NodeSets {
+    let (mut sets, mut taken) = (NodeSets::default(), BTreeSet::new());
     let mut by_age: Vec<&Arc<NodeSet>> = sources.node_sets.iter().collect();
     by_age.sort_by_key(|set| (set.metadata.creation_timestamp.clone(), set.name_any()));
     for set in by_age {
         let name = set.slurm_name();
         if !taken.insert(name.clone()) {
-            refused.push(format!(
+            sets.refused.push(format!(
                 "NodeSet {}: another NodeSet is called {name:?} in Slurm already",
                 set.name_any()
             ));
             continue;
         }
         let configured = configure(set, &name).or_else(|problem| {
-            refused.push(format!("NodeSet {}: {problem}", set.name_any()));
+            sets.refused.push(format!("NodeSet {}: {problem}", set.name_any()));
             in_force(&name, sources.in_force).ok_or(())
         });
-        if let Ok(configured) = configured {
-            sets.insert(set.name_any(), configured);
+        let Ok(mut configured) = configured else { continue };
+        let unwanted = configured.partition.is_none() || set.metadata.deletion_timestamp.is_some();
+        if unwanted && !partitions_of_user.contains(&name) {
+            configured.partition = leftover_partition(set, &name, sources.in_force);
+            if configured.partition.is_some() {
+                sets.leftovers.push(format!(
+                    "NodeSet {}: partition {name} takes no new jobs and goes when no job names it any more",
+                    set.name_any()
+                ));
+            }
         }
+        sets.node_sets.insert(set.name_any(), configured);
     }
-    (sets, refused)
+    sets
+}
+
+/// What has to stay of a partition that a NodeSet does not want any more: slurmctld crashes when it is told to forget a
+/// partition that a job record names. It is closed to new jobs first, and goes when its NodeSet tells that no job names it.
+fn leftover_partition(set: &NodeSet, name: &str, files: Option<&Files>) -> Option<ConfLine> {
+    let partition = in_force(name, files)?.partition?;
+    let closed = partition.closed_to_new_jobs();
+    let may_go = releases_partition(set) && partition == closed;
+    (!may_go).then_some(closed)
+}
+
+/// Whether a NodeSet, as it is now, tells that no job names a partition of it.
+pub fn releases_partition(set: &NodeSet) -> bool {
+    let told = set.status.as_ref().and_then(|status| find(&status.conditions, PARTITION_HELD));
+    told.is_some_and(|held| {
+        held.status == ConditionStatus::False.as_str() && held.observed_generation == set.metadata.generation
+    })
 }
 
 /// The NodeSet as Slurm should know it, or what is wrong with it.
@@ -285,7 +325,7 @@ fn means_the_same(files: &Files, others: &Files) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::{accounting, config_map, controller, high_availability, node_set, texts};
+    use crate::fixture::{accounting, config_map, controller, high_availability, node_set, second, texts};
     use rstest::rstest;
     use serde_json::{Value, json};
     use slinky_api::v1beta1::NodeSetStatus;
@@ -470,6 +510,79 @@ mod tests {
         assert_eq!(refused(set(false)), [""; 0]);
         let problem = "NodeSet default: a partition called \"default\" would be none: it sets the defaults of all others";
         assert_eq!(refused(set(true)), [problem]);
+    }
+
+    /// The NodeSet as it is after an edit, with what it tells of its partition for a generation.
+    fn telling(set: Arc<NodeSet>, held: &str, generation: i64) -> Arc<NodeSet> {
+        let condition = json!({ "type": PARTITION_HELD, "status": held, "reason": "R", "message": "",
+            "observedGeneration": generation, "lastTransitionTime": second(0).to_string() });
+        let mut set = Arc::unwrap_or_clone(set);
+        set.metadata.generation = Some(2);
+        set.status = Some(NodeSetStatus {
+            conditions: vec![serde_json::from_value(condition).unwrap()],
+            ..NodeSetStatus::default()
+        });
+        Arc::new(set)
+    }
+
+    fn partition_lines<'a>(rendered: &'a Rendered) -> Vec<&'a str> {
+        lines(rendered, &["PartitionName="])
+    }
+
+    #[test]
+    fn a_partition_goes_in_two_steps() {
+        let wanted = of_node_sets(vec![node_set("a", 1, &partition("Default=YES State=UP"))], None);
+        let unwanted = || node_set("a", 1, &json!({}));
+        let closed = of_node_sets(vec![telling(unwanted(), "False", 2)], Some(wanted.files.clone()));
+        assert_eq!(partition_lines(&closed), ["PartitionName=a Nodes=a Default=YES State=DRAIN"]);
+        let note = "NodeSet a: partition a takes no new jobs and goes when no job names it any more";
+        assert_eq!(closed.warnings, [note]);
+        let kept = of_node_sets(vec![unwanted()], Some(closed.files.clone()));
+        assert_eq!(kept.files, closed.files, "nobody has said yet that it may go");
+        let gone = of_node_sets(vec![telling(unwanted(), "False", 2)], Some(closed.files.clone()));
+        assert_eq!((partition_lines(&gone), gone.warnings.len()), (vec![], 0));
+        let back = of_node_sets(vec![node_set("a", 1, &partition("State=UP"))], Some(closed.files));
+        assert_eq!(partition_lines(&back), ["PartitionName=a Nodes=a State=UP"]);
+    }
+
+    #[rstest]
+    #[case::jobs_name_it("True", 2, false)]
+    #[case::nobody_can_tell("Unknown", 2, false)]
+    #[case::nobody_named_it_before("False", 1, false)]
+    #[case::nobody_names_it("False", 2, true)]
+    fn a_partition_goes_when_its_node_set_as_it_is_says_so(
+        #[case] held: &str,
+        #[case] generation: i64,
+        #[case] goes: bool,
+    ) {
+        let in_force = of_node_sets(vec![node_set("a", 1, &partition("State=DRAIN"))], None).files;
+        let set = telling(node_set("a", 1, &json!({})), held, generation);
+        assert_eq!(partition_lines(&of_node_sets(vec![set], Some(in_force))).is_empty(), goes);
+    }
+
+    #[test]
+    fn a_node_set_that_is_deleted_closes_its_partition() {
+        let set = node_set("a", 1, &partition("State=UP"));
+        let in_force = of_node_sets(vec![set.clone()], None).files;
+        let mut deleted = Arc::unwrap_or_clone(set);
+        deleted.metadata.deletion_timestamp = deleted.metadata.creation_timestamp.clone();
+        let deleted = vec![Arc::new(deleted)];
+        let closed = of_node_sets(deleted.clone(), Some(in_force));
+        assert_eq!(partition_lines(&closed), ["PartitionName=a Nodes=a State=DRAIN"]);
+        assert_eq!(partition_lines(&of_node_sets(deleted, None)), [""; 0], "what never was needs no end");
+    }
+
+    #[test]
+    fn a_partition_that_the_user_takes_over_is_theirs() {
+        let in_force = of_node_sets(vec![node_set("a", 1, &partition("State=UP"))], None).files;
+        let given = Given {
+            node_sets: vec![node_set("a", 1, &json!({}))],
+            in_force: Some(in_force),
+            ..Given::default()
+        };
+        let rendered = try_render(&json!({ "extraConf": "PartitionName=a Nodes=a" }), &given).unwrap();
+        assert_eq!(partition_lines(&rendered), ["PartitionName=a Nodes=a"]);
+        assert_eq!(rendered.warnings, [""; 0]);
     }
 
     #[test]

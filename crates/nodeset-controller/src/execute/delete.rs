@@ -207,7 +207,7 @@ impl<'a> Looks<'a> {
     pub async fn now(&self) -> View {
         match self.look().await {
             Ok(look) => self.latest.lock().await.insert(look).view.clone(),
-            Err(why) => View::Unknown { why },
+            Err(why) => View::silent(why),
         }
     }
 
@@ -227,7 +227,7 @@ impl<'a> Looks<'a> {
         };
         match &latest.insert(look).view {
             View::NotExpected => Err("Slurm is not expected any more".to_owned()),
-            View::Unknown { why } => Err(why.clone()),
+            View::Unknown { why, .. } => Err(why.clone()),
             view @ View::Known(_) => match (view.sight(node), evidence) {
                 (Sight::Absent, Evidence::Absent(_)) => self.prove_absent(node).await,
                 (Sight::Present(found), Evidence::Drained(_)) if found.is_drained() => Ok(()),
@@ -260,7 +260,7 @@ impl<'a> Looks<'a> {
         let look = async { Ok::<_, slurm_rest::Error>(cluster.look().await) };
         let view = match self.batch.attempt(look).await {
             Ok(view) => view,
-            Err(fault) => View::Unknown { why: fault.message() },
+            Err(fault) => View::silent(fault.message()),
         };
         Ok(Look { began, answered: Instant::now(), view })
     }

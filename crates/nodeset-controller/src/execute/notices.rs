@@ -11,7 +11,7 @@ const FEW: usize = 10;
 
 /// What happened to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Topic {
+pub enum Topic {
     ClaimCreated,
     ClaimNotCreated,
     PodCreated,
@@ -20,11 +20,15 @@ pub(super) enum Topic {
     PodDeleted,
     PodNotDeleted,
     NodeForgotten,
+    NodeCordoned,
+    DaemonFailed,
+    DaemonSucceeded,
+    DaemonRenamed,
 }
 
 /// An object to tell of.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Subject {
+pub struct Subject {
     /// Its name.
     pub name: String,
     /// What else there is to say.
@@ -50,7 +54,7 @@ impl Subject {
 
 /// What there is to tell.
 #[derive(Debug, Default)]
-pub(super) struct Notices(BTreeMap<Topic, Vec<Subject>>);
+pub struct Notices(BTreeMap<Topic, Vec<Subject>>);
 
 impl Notices {
     /// Something happened to an object.
@@ -86,6 +90,14 @@ impl Topic {
             Self::PodDeleted => format!("Deleted pod: {name}"),
             Self::PodNotDeleted => format!("Error deleting: {detail}"),
             Self::NodeForgotten => format!("Deleted defunct Slurm node {name}: {detail}"),
+            Self::NodeCordoned => format!("Cordoning Pod {name}: Kubernetes node {detail} was cordoned"),
+            Self::DaemonFailed => {
+                format!("Found failed daemon pod {name} on node {detail}, will try to kill it")
+            }
+            Self::DaemonSucceeded => {
+                format!("Found succeeded daemon pod {name} on node {detail}, will try to delete it")
+            }
+            Self::DaemonRenamed => format!("Recreating daemon pod {name}: {detail}"),
         }
     }
 
@@ -103,6 +115,10 @@ impl Topic {
             Self::PodDeleted => format!("Deleted pods: {names}"),
             Self::PodNotDeleted => format!("Error deleting {names}: {}", first.detail),
             Self::NodeForgotten => format!("Deleted defunct Slurm nodes {names}"),
+            Self::NodeCordoned => format!("Cordoning Pods {names}: their Kubernetes nodes were cordoned"),
+            Self::DaemonFailed => format!("Found failed daemon pods {names}, will try to kill them"),
+            Self::DaemonSucceeded => format!("Found succeeded daemon pods {names}, will try to delete them"),
+            Self::DaemonRenamed => format!("Recreating daemon pods {names}: their hostnames changed"),
         }
     }
 
@@ -114,6 +130,10 @@ impl Topic {
             Self::PodDeleted => (EventType::Normal, "SuccessfulDelete", "Delete"),
             Self::PodNotDeleted => (EventType::Warning, "FailedDelete", "Delete"),
             Self::NodeForgotten => (EventType::Normal, "DefunctSlurmNodePruned", "Delete"),
+            Self::NodeCordoned => (EventType::Normal, "NodeCordon", "Cordon"),
+            Self::DaemonFailed => (EventType::Warning, "FailedDaemonPod", "Info"),
+            Self::DaemonSucceeded => (EventType::Normal, "SucceededDaemonPod", "Info"),
+            Self::DaemonRenamed => (EventType::Normal, "HostnameMismatch", "Info"),
         };
         Notice { type_, reason: reason.to_owned(), action: action.to_owned(), note, related }
     }

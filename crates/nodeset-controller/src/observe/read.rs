@@ -3,7 +3,7 @@
 
 use super::Observed;
 use crate::cache::concerns;
-use crate::plan::reservation_matters;
+use crate::plan::{records_matter, reservation_matters};
 use crate::slurm::{ClusterKey, View, Wish};
 use crate::world::World;
 use k8s_openapi::api::apps::v1::ControllerRevision;
@@ -22,7 +22,7 @@ use std::sync::Arc;
 pub async fn observe(nodeset: &Arc<NodeSet>, world: &World) -> Observed {
     let namespace = nodeset.namespace().unwrap_or_default();
     let pods = world.pods.of(&namespace, &nodeset.name_any());
-    let slurm = world.clusters.view(&ClusterKey::of(nodeset), wish(nodeset));
+    let slurm = world.clusters.view(&ClusterKey::of(nodeset), wish(nodeset, world));
     observed(nodeset, pods, slurm, world).await
 }
 
@@ -35,7 +35,7 @@ pub async fn observe_live(nodeset: &NodeSet, world: &World) -> Result<Option<Obs
     let look = async {
         match cluster {
             Some(cluster) => cluster.look().await,
-            None => world.clusters.view(&ClusterKey::of(nodeset), wish(nodeset)),
+            None => world.clusters.view(&ClusterKey::of(nodeset), wish(nodeset, world)),
         }
     };
     let (found, pods, slurm) = tokio::join!(nodesets.get_opt(&name), pods, look);
@@ -47,8 +47,11 @@ pub async fn observe_live(nodeset: &NodeSet, world: &World) -> Result<Option<Obs
 }
 
 /// What somebody wants to know of Slurm besides its nodes.
-fn wish(nodeset: &NodeSet) -> Wish {
-    Wish { jobs: nodeset.metadata.deletion_timestamp.is_some(), reservations: reservation_matters(nodeset) }
+fn wish(nodeset: &NodeSet, world: &World) -> Wish {
+    let namespace = nodeset.namespace().unwrap_or_default();
+    let controller = find(&world.controllers, &namespace, &nodeset.spec.controller_ref.name);
+    let jobs = records_matter(nodeset, controller.as_deref());
+    Wish { jobs, reservations: reservation_matters(nodeset) }
 }
 
 async fn observed(nodeset: &Arc<NodeSet>, pods: Vec<Arc<Pod>>, slurm: View, world: &World) -> Observed {

@@ -1,6 +1,8 @@
-//! How a NodeSet goes: its workers first, then the job records that name its partition, then the NodeSet itself.
+//! How a NodeSet goes: its workers first, then the job records that name its partition, then the NodeSet itself. And how
+//! the partition goes of a NodeSet that stays.
 //!
-//! slurmctld crashes when it is told to forget a partition that a job record still names.
+//! slurmctld crashes when it is told to forget a partition that a job record still names. Whoever writes slurm.conf keeps a
+//! partition that nobody wants any more, closed to new jobs, until it is said here that it may go.
 
 use super::effect::Effect;
 use super::update::reservation_name;
@@ -8,7 +10,10 @@ use crate::observe::Observed;
 use crate::slurm::View;
 use crate::worker::Worker;
 use kube::ResourceExt;
+use slinky_api::conditions::{ConditionStatus, PARTITION_HELD, find};
 use slinky_api::labels::{RESERVATION_FINALIZER, TRUE, WORKERS_FINALIZER, annotations};
+use slinky_api::v1beta1::{Controller, NodeSet};
+use slurm_conf::partition_names;
 
 /// What a NodeSet that is being deleted waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,10 +28,79 @@ pub enum Leaving {
     Nothing,
 }
 
+/// What becomes of the partition of a NodeSet that stays.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PartitionFate {
+    /// It is wanted, or none of ours.
+    NotDue,
+    /// Nobody can tell.
+    Unknown,
+    /// It stays: it still takes new jobs.
+    Open,
+    /// It stays: so many job records name it.
+    Named(usize),
+    /// It may go: nobody names it.
+    Unnamed,
+    /// It may go: somebody says so.
+    Forced,
+}
+
+/// What becomes of the partition of a NodeSet that stays.
+pub fn partition_fate(observed: &Observed) -> PartitionFate {
+    let nodeset = &observed.nodeset;
+    let Some(controller) = &observed.controller else { return PartitionFate::Unknown };
+    let name = nodeset.slurm_name();
+    if !is_due(nodeset, controller) {
+        return PartitionFate::NotDue;
+    }
+    if is_set(nodeset, annotations::FORCE_PARTITION_REMOVAL) {
+        return PartitionFate::Forced;
+    }
+    let jobs = match &observed.slurm {
+        View::NotExpected => return PartitionFate::Unnamed,
+        View::Unknown { .. } => return PartitionFate::Unknown,
+        View::Known(known) => known.snapshot.jobs.as_ref(),
+    };
+    let open = jobs.and_then(|jobs| jobs.open_partitions.as_ref());
+    let (Some(jobs), Some(open)) = (jobs, open) else { return PartitionFate::Unknown };
+    match jobs.by_partition.get(&name).copied().unwrap_or_default() {
+        _ if open.contains(&name) => PartitionFate::Open,
+        0 => PartitionFate::Unnamed,
+        records => PartitionFate::Named(records),
+    }
+}
+
+/// Whether it matters which job records name the partition of a NodeSet.
+pub fn records_matter(nodeset: &NodeSet, controller: Option<&Controller>) -> bool {
+    let status = nodeset.status.as_ref();
+    let told = status.and_then(|status| find(&status.conditions, PARTITION_HELD));
+    let released = told.is_some_and(|held| {
+        held.status == ConditionStatus::False.as_str()
+            && held.observed_generation == nodeset.metadata.generation
+    });
+    nodeset.metadata.deletion_timestamp.is_some()
+        || !released && controller.is_some_and(|controller| is_due(nodeset, controller))
+}
+
+/// Whether a partition of a NodeSet that stays should go if there is one. Those that the Controller's own text defines are
+/// not ours.
+fn is_due(nodeset: &NodeSet, controller: &Controller) -> bool {
+    let theirs = || {
+        let extra_conf = controller.spec.extra_conf.as_deref().unwrap_or_default();
+        controller.spec.external || partition_names(extra_conf).contains(&nodeset.slurm_name())
+    };
+    let stays = nodeset.metadata.deletion_timestamp.is_none();
+    stays && nodeset.spec.enabled_partition().is_none() && !theirs()
+}
+
+fn is_set(nodeset: &NodeSet, annotation: &str) -> bool {
+    nodeset.annotations().get(annotation).is_some_and(|value| value == TRUE)
+}
+
 /// What a NodeSet that is being deleted waits for.
 pub fn leaving(observed: &Observed, workers: &[Worker]) -> Leaving {
     let nodeset = &observed.nodeset;
-    let forced = nodeset.annotations().get(annotations::FORCE_DELETE).is_some_and(|value| value == TRUE);
+    let forced = is_set(nodeset, annotations::FORCE_DELETE);
     let cluster =
         observed.controller.as_ref().filter(|controller| controller.metadata.deletion_timestamp.is_none());
     if forced || cluster.is_none() {

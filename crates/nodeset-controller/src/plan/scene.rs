@@ -117,6 +117,14 @@ impl Scene {
         })
     }
 
+    /// With these partitions taking new jobs, and no others.
+    pub fn open(self, partitions: &[&str]) -> Self {
+        self.snapshot(|snapshot| {
+            let jobs = snapshot.jobs.get_or_insert_with(Jobs::default);
+            jobs.open_partitions = Some(partitions.iter().map(|name| (*name).to_owned()).collect());
+        })
+    }
+
     fn snapshot(mut self, change: impl FnOnce(&mut Snapshot)) -> Self {
         let View::Known(known) = &mut self.observed.slurm else { panic!("Slurm is not known") };
         let mut snapshot = (*known.snapshot).clone();
@@ -133,7 +141,7 @@ impl Scene {
 
     /// With Slurm out of reach.
     pub fn unknown(self) -> Self {
-        self.view(View::Unknown { why: "slurmrestd cannot be reached".to_owned() })
+        self.view(View::silent("slurmrestd cannot be reached".to_owned()))
     }
 
     /// With the NodeSet changed.

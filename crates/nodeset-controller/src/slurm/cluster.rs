@@ -117,7 +117,7 @@ impl Cluster {
             answer
         };
         self.wake.notify_one();
-        answer.await.unwrap_or_else(|_| View::Unknown { why: format!("{} is not there any more", self.key) })
+        answer.await.unwrap_or_else(|_| View::silent(format!("{} is not there any more", self.key)))
     }
 
     /// A direct look at one node. It never shows a busy node as idle; the other way round it may, see
@@ -169,7 +169,7 @@ impl Cluster {
         let state = lock(&self.state);
         let why = match (state.ended, state.way.obstacle(Instant::now()), state.memory.error()) {
             (true, ..) => format!("{} is not there any more", self.key),
-            (false, Some(View::Unknown { why }), _) => why,
+            (false, Some(View::Unknown { why, .. }), _) => why,
             (false, _, Some(error)) => error.to_owned(),
             (false, ..) => "the Controller has no RestApi".to_owned(),
         };
@@ -197,7 +197,7 @@ impl Cluster {
 fn standing(view: &View) -> (String, BTreeSet<String>) {
     match view {
         View::NotExpected => ("not expected".to_owned(), BTreeSet::new()),
-        View::Unknown { why } => (format!("unknown: {why}"), BTreeSet::new()),
+        View::Unknown { why, .. } => (format!("unknown: {why}"), BTreeSet::new()),
         View::Known(known) => ("known".to_owned(), known.doubtful.clone()),
     }
 }

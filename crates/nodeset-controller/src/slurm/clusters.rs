@@ -105,7 +105,7 @@ impl Clusters {
     pub fn view(&self, key: &ClusterKey, wish: Wish) -> View {
         match self.kept(key, wish) {
             Some(cluster) => cluster.view(),
-            None => View::Unknown { why: Missing::Controller(key.controller.clone()).to_string() },
+            None => View::silent(Missing::Controller(key.controller.clone()).to_string()),
         }
     }
 

@@ -177,12 +177,11 @@ impl Memory {
     pub fn view(&self, now: Instant) -> View {
         let error = self.error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
         let Some(seen) = &self.seen else {
-            return View::Unknown { why: format!("Slurm has not answered yet{error}") };
+            let why = format!("Slurm has not answered yet{error}");
+            return View::Unknown { why, overdue: self.error.is_some() };
         };
         if seen.asked.at + STALE <= now {
-            return View::Unknown {
-                why: format!("Slurm has not answered since {}{error}", seen.snapshot.asked),
-            };
+            return View::silent(format!("Slurm has not answered since {:.0}{error}", seen.snapshot.asked));
         }
         let doubtful = self.absences.unproven().chain(self.node_writes.unseen()).cloned().collect();
         View::Known(Known { snapshot: seen.snapshot.clone(), doubtful })
@@ -220,6 +219,7 @@ fn matters(jobs: Option<&Jobs>, wished: bool) -> Option<Jobs> {
     let mut jobs = jobs?.clone();
     if !wished {
         jobs.by_partition.clear();
+        jobs.open_partitions = None;
     }
     Some(jobs).filter(|jobs| wished || !jobs.deadlines.is_empty())
 }

@@ -12,7 +12,8 @@ use super::{lock, metrics};
 use operator_runtime::error::chain;
 use operator_runtime::find;
 use slinky_api::v1beta1::Controller;
-use slurm_rest::{Error, NodeList, ReservationList};
+use slurm_rest::{Error, NodeList, Partition, ReservationList};
+use std::collections::BTreeSet;
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -128,17 +129,19 @@ impl Cluster {
     }
 
     async fn read_jobs(&self, clients: &Clients) {
-        let (asked, busy) = {
+        let (asked, busy, wished) = {
             let (asked, state) = self.ask();
-            (asked, state.memory.busy().clone())
+            (asked, state.memory.busy().clone(), state.schedule.wishes_jobs(asked.at))
         };
+        let open_partitions = if wished { self.read_open_partitions(clients).await } else { None };
         let result = clients.reader.list_jobs().await;
         self.account("jobs", asked.at, &result);
         let (now, mut state) = (Instant::now(), lock(&self.state));
         state.schedule.jobs_asked(&busy, asked.at, now);
         match result {
             Ok(jobs) => {
-                let (summary, unreadable) = summarize(&jobs);
+                let (mut summary, unreadable) = summarize(&jobs);
+                summary.open_partitions = open_partitions;
                 for nodes in unreadable.difference(&state.unreadable) {
                     warn!(cluster = %self.key, nodes, "A running job holds nodes that cannot be read");
                 }
@@ -147,6 +150,23 @@ impl Cluster {
                 state.memory.jobs_listed(asked, summary, wished);
             }
             Err(error) => warn!(cluster = %self.key, error = chain(&error), "Slurm does not tell its jobs"),
+        }
+    }
+
+    /// The partitions that take new jobs.
+    async fn read_open_partitions(&self, clients: &Clients) -> Option<BTreeSet<String>> {
+        let asked = Instant::now();
+        let result = clients.reader.list_partitions().await;
+        self.account("partitions", asked, &result);
+        match result {
+            Ok(partitions) => {
+                let open = partitions.into_iter().filter(Partition::takes_jobs);
+                Some(open.map(|partition| partition.name).collect())
+            }
+            Err(error) => {
+                warn!(cluster = %self.key, error = chain(&error), "Slurm does not tell its partitions");
+                None
+            }
         }
     }
 
@@ -176,7 +196,7 @@ impl State {
     /// What a look that led to nothing shows, even if an earlier one is still good for decisions.
     fn blind(&self, now: Instant) -> View {
         let error = self.memory.error().unwrap_or("Slurm was not asked");
-        self.way.obstacle(now).unwrap_or_else(|| View::Unknown { why: error.to_owned() })
+        self.way.obstacle(now).unwrap_or_else(|| View::silent(error.to_owned()))
     }
 }
 

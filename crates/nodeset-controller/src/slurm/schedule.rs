@@ -29,7 +29,7 @@ const CALL: Duration = Duration::from_mins(4);
 /// What somebody wants to know besides the nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wish {
-    /// How many jobs name each partition. What jobs hold is asked for anyway while a node is busy.
+    /// How many jobs name each partition, and which take new ones. What jobs hold is asked for anyway while a node is busy.
     pub jobs: bool,
     /// The reservations.
     pub reservations: bool,

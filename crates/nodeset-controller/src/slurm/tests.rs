@@ -282,7 +282,7 @@ fn state(view: &View) -> &'static str {
 
 fn why(view: &View) -> &str {
     match view {
-        View::Unknown { why } => why,
+        View::Unknown { why, .. } => why,
         View::NotExpected | View::Known(_) => panic!("{view:?}"),
     }
 }

@@ -14,6 +14,9 @@ pub enum View {
     Unknown {
         /// Why, for people.
         why: String,
+        /// Whether it should have answered by now. If not, this process has only just come to ask: no less unknown to
+        /// decisions, but no trouble to tell of either.
+        overdue: bool,
     },
     /// It was asked a moment ago.
     Known(Known),
@@ -49,6 +52,9 @@ pub struct Jobs {
     pub deadlines: BTreeMap<String, Deadline>,
     /// How many job records, finished ones too, name each partition.
     pub by_partition: BTreeMap<String, usize>,
+    /// The partitions that took new jobs before the jobs were asked for, if that was asked. No job came to another one
+    /// since.
+    pub open_partitions: Option<BTreeSet<String>>,
 }
 
 /// What is known of one node.
@@ -63,6 +69,21 @@ pub enum Sight<'a> {
 }
 
 impl View {
+    /// Of a cluster that should have answered.
+    pub const fn silent(why: String) -> Self {
+        Self::Unknown { why, overdue: true }
+    }
+
+    /// Of a cluster that had no time to answer.
+    pub const fn unasked(why: String) -> Self {
+        Self::Unknown { why, overdue: false }
+    }
+
+    /// Whether the cluster had no time to answer.
+    pub const fn is_unasked(&self) -> bool {
+        matches!(self, Self::Unknown { overdue: false, .. })
+    }
+
     /// What is known of one node.
     pub fn sight(&self, name: &str) -> Sight<'_> {
         match self {

@@ -33,7 +33,11 @@ pub struct Clients {
 #[derive(Debug)]
 enum Obstacle {
     Unexplored,
-    NoRestApi { since: Instant },
+    NoRestApi {
+        since: Instant,
+        /// Whether there was one before.
+        lost: bool,
+    },
     NoKey(String),
     NoClient(String),
 }
@@ -73,21 +77,26 @@ impl Way {
     /// What is known of a cluster to which there is no way.
     pub fn obstacle(&self, now: Instant) -> Option<View> {
         let why = match self.obstacle.as_ref()? {
-            Obstacle::NoRestApi { since } if *since + GRACE <= now => return Some(View::NotExpected),
-            Obstacle::NoRestApi { .. } => "the Controller has no RestApi".to_owned(),
-            Obstacle::Unexplored => "Slurm was not asked yet".to_owned(),
+            Obstacle::NoRestApi { since, .. } if *since + GRACE <= now => return Some(View::NotExpected),
+            Obstacle::NoRestApi { lost, .. } => {
+                return Some(View::Unknown { why: "the Controller has no RestApi".to_owned(), overdue: *lost });
+            }
+            Obstacle::Unexplored => return Some(View::unasked("Slurm was not asked yet".to_owned())),
             Obstacle::NoKey(why) => format!("no signing key: {why}"),
             Obstacle::NoClient(why) => format!("no way to slurmrestd: {why}"),
         };
-        Some(View::Unknown { why })
+        Some(View::silent(why))
     }
 
     /// There is no RestApi.
     pub fn lose(&mut self, now: Instant) {
         self.clients = None;
-        if !matches!(self.obstacle, Some(Obstacle::NoRestApi { .. })) {
-            self.obstacle = Some(Obstacle::NoRestApi { since: now });
-        }
+        let lost = match self.obstacle {
+            Some(Obstacle::NoRestApi { .. }) => return,
+            Some(Obstacle::Unexplored) => false,
+            Some(Obstacle::NoKey(_) | Obstacle::NoClient(_)) | None => true,
+        };
+        self.obstacle = Some(Obstacle::NoRestApi { since: now, lost });
     }
 
     /// The key is read again before the next question.

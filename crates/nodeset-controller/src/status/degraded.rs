@@ -28,10 +28,16 @@ pub fn degraded(
 }
 
 fn silence(observed: &Observed, status: &NodeSetStatus, now: Timestamp) -> Option<Part> {
-    let View::Unknown { why } = &observed.slurm else { return None };
+    let View::Unknown { why, .. } = &observed.slurm else { return None };
     let since = silent_since(status)?;
     let text = format!("nothing is known of Slurm since {since}, and no worker leaves until it is: {why}");
-    (now.duration_since(since) >= LONG).then(|| Part::new("SlurmUnreachable", text))
+    (now >= since + LONG).then(|| Part::new("SlurmUnreachable", text))
+}
+
+/// When the silence of Slurm has lasted for too long.
+pub fn becomes_trouble(observed: &Observed, status: &NodeSetStatus) -> Option<Timestamp> {
+    let is_unknown = matches!(observed.slurm, View::Unknown { .. });
+    silent_since(status).filter(|_| is_unknown).map(|since| since + LONG)
 }
 
 /// Since when nothing is known of Slurm.

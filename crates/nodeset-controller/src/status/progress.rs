@@ -6,11 +6,14 @@ use super::words::{Part, few, workers};
 use crate::observe::Observed;
 use crate::plan::{Leaving, Plan, WaitFor};
 use crate::slurm::View;
-use crate::worker::Worker;
+use crate::worker::{Cause, Worker};
 use jiff::{SignedDuration, Timestamp};
 use slinky_api::conditions::{RESERVATION_CREATED, find};
 use slinky_api::labels::{TRUE, annotations::FORCE_DELETE};
 use slinky_api::v1beta1::{NodeSetStatus, UpdateStrategyType};
+
+/// Reason while workers are being made: the first of all but that the NodeSet goes.
+pub const CREATING: &str = "Creating";
 
 /// What progress is told from.
 pub struct Progress<'a> {
@@ -27,11 +30,11 @@ pub struct Progress<'a> {
 }
 
 impl Progress<'_> {
-    /// Whether all workers that there should be are there, up to date, available, and known to Slurm.
+    /// Whether all workers that there should be are there, available, known to Slurm, and not about to be replaced.
     pub fn is_complete(&self) -> bool {
         let serves = |worker: &&Worker| {
             worker.is_alive()
-                && !self.is_outdated(worker)
+                && !self.is_updated_now(worker)
                 && self.is_available(worker)
                 && self.is_registered(worker)
         };
@@ -76,7 +79,7 @@ impl Progress<'_> {
 
     fn creating(&self) -> Option<Part> {
         let count = self.plan.effects.iter().filter(|effect| effect.is_create()).count();
-        (count > 0).then(|| Part::new("Creating", format!("creating {}", workers(count))))
+        (count > 0).then(|| Part::new(CREATING, format!("creating {}", workers(count))))
     }
 
     fn starting(&self) -> Option<Part> {
@@ -86,14 +89,18 @@ impl Progress<'_> {
 
     fn registering(&self) -> Option<Part> {
         let pods = self.those(|worker| worker.is_healthy() && !self.is_registered(worker));
-        told("Registering", &pods, "not registered in Slurm")
+        let what = match self.observed.slurm {
+            View::Unknown { .. } => "not known to be registered in Slurm",
+            View::NotExpected | View::Known(_) => "not registered in Slurm",
+        };
+        told("Registering", &pods, what)
     }
 
     fn waiting_for_slurm(&self) -> Option<Part> {
         let pods = self.who_wait(|awaited| awaited == WaitFor::Slurm);
         let since = silent_since(self.status).map(|since| format!(" since {since}")).unwrap_or_default();
         let why = match &self.observed.slurm {
-            View::Unknown { why } => format!(": {why}"),
+            View::Unknown { why, .. } => format!(": {why}"),
             View::NotExpected => ", which is not there any more".to_owned(),
             View::Known(_) => String::new(),
         };
@@ -110,19 +117,26 @@ impl Progress<'_> {
     }
 
     fn updating(&self) -> Option<Part> {
-        let outdated = self.those(|worker| worker.is_alive() && self.is_outdated(worker));
-        if outdated.is_empty() || self.plan.leaving.is_some() {
+        let alive = self.those(Worker::is_alive).len();
+        let outdated = self.those(|worker| worker.is_alive() && self.is_outdated(worker)).len();
+        let text = format!("updating: {} of {} are up to date", alive - outdated, workers(alive));
+        let is_one = self.plan.workers.iter().any(|worker| worker.is_alive() && self.is_updated_now(worker));
+        (is_one && self.plan.leaving.is_none()).then(|| Part::new("Updating", text))
+    }
+
+    /// Updates that nobody works at: they wait for a person, or for their time.
+    pub fn postponed(&self) -> Option<Part> {
+        let is_one = |worker: &Worker| {
+            worker.is_alive() && self.is_outdated(worker) && !self.is_updated_now(worker)
+        };
+        let outdated = self.those(is_one);
+        if self.plan.leaving.is_some() {
             return None;
         }
-        let alive = self.those(Worker::is_alive).len();
-        Some(match self.observed.nodeset.spec.effective_update_strategy().type_ {
-            UpdateStrategyType::RollingUpdate => {
-                let text =
-                    format!("updating: {} of {} are up to date", alive - outdated.len(), workers(alive));
-                Part::new("Updating", text)
-            }
+        match self.strategy() {
+            UpdateStrategyType::RollingUpdate => None,
             UpdateStrategyType::OnDelete => {
-                told("Outdated", &outdated, "outdated until somebody deletes the pod")?
+                told("Outdated", &outdated, "outdated until somebody deletes the pod")
             }
             UpdateStrategyType::ScheduledUpdate => {
                 let reservation = find(&self.status.conditions, RESERVATION_CREATED);
@@ -130,9 +144,9 @@ impl Progress<'_> {
                     || "outdated until a reservation for updates begins".to_owned(),
                     |condition| format!("outdated until reservation {}", condition.message),
                 );
-                told("UpdateScheduled", &outdated, &when)?
+                told("UpdateScheduled", &outdated, &when)
             }
-        })
+        }
     }
 
     fn waiting_for_others(&self) -> Option<Part> {
@@ -165,6 +179,21 @@ impl Progress<'_> {
         worker.hash != self.plan.revisions.hash
     }
 
+    /// Whether a worker is outdated, and is to be replaced without anybody's doing.
+    fn is_updated_now(&self, worker: &Worker) -> bool {
+        self.is_outdated(worker)
+            && match self.strategy() {
+                UpdateStrategyType::RollingUpdate => true,
+                UpdateStrategyType::OnDelete => false,
+                // Chosen when the reservation held its node.
+                UpdateStrategyType::ScheduledUpdate => worker.is_marked(Cause::Update),
+            }
+    }
+
+    fn strategy(&self) -> UpdateStrategyType {
+        self.observed.nodeset.spec.update_strategy.as_ref().map(|strategy| strategy.type_).unwrap_or_default()
+    }
+
     fn is_available(&self, worker: &Worker) -> bool {
         let min_ready = self.observed.nodeset.spec.min_ready_seconds.unwrap_or_default();
         worker.is_ready() && worker.is_available(SignedDuration::from_secs(min_ready.into()), self.now)
@@ -173,7 +202,8 @@ impl Progress<'_> {
     /// Whether Slurm has the node, as far as anybody knows. A node that was written to a moment ago did not vanish by that.
     fn is_registered(&self, worker: &Worker) -> bool {
         match &self.observed.slurm {
-            View::NotExpected | View::Unknown { .. } => true,
+            View::NotExpected => true,
+            View::Unknown { .. } => worker.was_registered(),
             View::Known(known) => {
                 known.snapshot.nodes.contains_key(&worker.slurm_name)
                     || (known.doubtful.contains(&worker.slurm_name) && worker.was_registered())

@@ -18,6 +18,11 @@ fn told_at(scene: &Scene, effects: &EffectsState, minutes: i64) -> NodeSetStatus
     status(&scene.observed, &crate::plan::plan(&scene.observed, now), effects, now)
 }
 
+/// The scene as it looks to a process that was started a moment ago.
+fn unasked(scene: Scene) -> Scene {
+    scene.view(View::unasked("Slurm was not asked yet".to_owned()))
+}
+
 /// The same scene after its status was written.
 fn written(scene: Scene, status: NodeSetStatus) -> Scene {
     scene.nodeset(|nodeset| nodeset.status = Some(status))
@@ -42,6 +47,13 @@ fn replicas(count: i32) -> Scene {
 /// A pod like this is not ready.
 fn unready() -> Value {
     json!({ "status": { "conditions": [] } })
+}
+
+/// Ready, and last seen in Slurm in this state.
+fn seen(state: &str) -> Value {
+    let seen = json!({ "type": format!("SlurmNodeState{state}"), "status": "True" });
+    let ready = json!({ "type": "Ready", "status": "True", "lastTransitionTime": minute(0) });
+    json!({ "status": { "conditions": [ready, seen] } })
 }
 
 fn outdated() -> Value {
@@ -140,6 +152,8 @@ fn identity_is_told() {
     assert!(status.conditions.iter().all(|condition| condition.observed_generation == Some(7)));
     let unpinned = written(scene, status).nodeset(|nodeset| nodeset.spec.pin_to_node = false);
     assert_eq!(told(&unpinned).ordinal_to_node, None);
+    let nobody = Scene::new(&json!({ "replicas": 2, "pinToNode": true }));
+    assert_eq!(told(&nobody).ordinal_to_node, None, "no pins yet");
 }
 
 #[rstest]
@@ -150,7 +164,9 @@ fn identity_is_told() {
 #[case::not_available(replicas(2).workers(2).worker("gpu-1", &unready()), &[SLURM_REACHABLE, PROGRESSING])]
 #[case::outdated(replicas(2).workers(2).worker("gpu-1", &outdated()), &[SLURM_REACHABLE, PROGRESSING])]
 #[case::unregistered(replicas(2).workers(2).without_slurm_node("gpu-1"), &[SLURM_REACHABLE, PROGRESSING])]
-#[case::slurm_is_silent(replicas(2).workers(2).unknown(), &[READY])]
+#[case::slurm_is_silent(two(&seen("Idle")).unknown(), &[READY])]
+#[case::slurm_never_answered(two(&json!({})).unknown(), &[PROGRESSING])]
+#[case::slurm_had_no_time_to_answer(unasked(two(&json!({}))), &[PROGRESSING])]
 #[case::impossible(replicas(100_000).workers(2), &[SLURM_REACHABLE, DEGRADED])]
 fn conditions_hold_independently(#[case] scene: Scene, #[case] expected: &[&str]) {
     let status = told(&scene);
@@ -159,10 +175,7 @@ fn conditions_hold_independently(#[case] scene: Scene, #[case] expected: &[&str]
 
 #[test]
 fn a_node_that_was_written_to_a_moment_ago_did_not_vanish() {
-    let seen = json!({ "type": "SlurmNodeStateIdle", "status": "True" });
-    let ready = json!({ "type": "Ready", "status": "True", "lastTransitionTime": minute(0) });
-    let pod = json!({ "status": { "conditions": [ready, seen] } });
-    let mut scene = replicas(1).worker("gpu-0", &pod);
+    let mut scene = replicas(1).worker("gpu-0", &seen("Idle"));
     assert_eq!(condition(&told(&scene), READY).1, "Registering");
     let View::Known(known) = &mut scene.observed.slurm else { panic!() };
     known.doubtful.insert("gpu-0".to_owned());
@@ -183,6 +196,50 @@ fn nothing_is_written_when_nothing_changes(#[case] scene: Scene, #[values(true, 
     let before = told_at(&scene, &effects, 60);
     let after = told_at(&written(scene, before.clone()), &effects, 64);
     assert_eq!(after, before);
+}
+
+/// What a process that takes over sees at first of a NodeSet whose status says this.
+#[rstest]
+#[case::ready(replicas(2).workers(2))]
+#[case::updating(replicas(2).workers(2).worker("gpu-1", &outdated()))]
+#[case::draining(replicas(1).workers(2).slurm("gpu-1", &["ALLOCATED", "DRAIN"], "slurm-operator: scale-in"))]
+#[case::registering(replicas(2).workers(2).without_slurm_node("gpu-1"))]
+#[case::silent(replicas(1).workers(2).unknown())]
+#[case::nobody_to_ask(replicas(2).workers(2).view(View::NotExpected))]
+#[case::impossible(replicas(100_000).workers(2))]
+fn a_process_that_had_no_time_to_ask_says_what_was_said(#[case] scene: Scene) {
+    let before = told(&scene);
+    let restarted = unasked(written(scene, before.clone()));
+    let after = told_at(&restarted, &EffectsState::default(), 61);
+    assert_eq!(after, before);
+    assert_eq!(news(Some(&before), &after), Vec::<&Condition>::new());
+}
+
+#[test]
+fn what_pods_are_like_and_what_fails_is_told_before_slurm_was_asked() {
+    let before = told(&replicas(2).workers(2));
+    let lost = unasked(written(replicas(2).worker("gpu-0", &seen("Idle")), before.clone()));
+    let status = told(&lost);
+    assert_eq!((pods(&status)[0], condition(&status, READY).1), (1, "Creating"));
+    assert_eq!(condition(&status, SLURM_REACHABLE), ("True", "Answering", ""), "nothing else is known");
+
+    let refused = EffectsState { errors: vec![("Rejected", "no".to_owned())], waiting: None };
+    let failing = unasked(written(replicas(3).workers(2), told(&replicas(3).workers(2))));
+    assert_eq!(condition(&told_at(&failing, &refused, 61), DEGRADED).1, "Rejected");
+
+    let mut orphaned = unasked(written(replicas(2).workers(2), before));
+    orphaned.observed.controller = None;
+    assert_eq!(condition(&told(&orphaned), DEGRADED).1, "ControllerMissing");
+}
+
+#[test]
+fn a_new_nodeset_says_that_slurm_was_not_asked_until_it_was() {
+    let new = unasked(replicas(2).worker("gpu-0", &seen("Idle")));
+    let status = told(&new);
+    assert_eq!(condition(&status, SLURM_REACHABLE), ("Unknown", "NotAskedYet", "Slurm was not asked yet"));
+    assert_eq!(condition(&status, READY).1, "Creating");
+    let next = unasked(written(replicas(2).worker("gpu-0", &seen("Idle")).worker("gpu-1", &seen("Idle")), status));
+    assert_eq!(condition(&told(&next), READY).0, "True", "what is new is not mistaken for what was said");
 }
 
 fn with(type_: &str, status: &str, reason: &str, message: &str) -> NodeSetStatus {
@@ -228,6 +285,17 @@ fn with(type_: &str, status: &str, reason: &str, message: &str) -> NodeSetStatus
     Some(with(SLURM_REACHABLE, "Unknown", "NotAnswering", "a")),
     with(SLURM_REACHABLE, "Unknown", "NotAnswering", "b"),
     false
+)]
+#[case::slurm_is_new(None, with(SLURM_REACHABLE, "Unknown", "NotAskedYet", ""), false)]
+#[case::slurm_answers_when_first_asked(
+    Some(with(SLURM_REACHABLE, "Unknown", "NotAskedYet", "")),
+    with(SLURM_REACHABLE, "True", "Answering", ""),
+    false
+)]
+#[case::slurm_is_silent_when_first_asked(
+    Some(with(SLURM_REACHABLE, "Unknown", "NotAskedYet", "")),
+    with(SLURM_REACHABLE, "Unknown", "NotAnswering", ""),
+    true
 )]
 #[case::slurm_answers_again(
     Some(with(SLURM_REACHABLE, "Unknown", "NotAnswering", "a")),

@@ -205,5 +205,5 @@ proptest! {
 
 #[test]
 fn an_unknown_slurm_is_not_an_absent_one() {
-    assert_eq!(View::Unknown { why: String::new() }.sight("any"), Sight::Unknown);
+    assert_eq!(View::silent(String::new()).sight("any"), Sight::Unknown);
 }

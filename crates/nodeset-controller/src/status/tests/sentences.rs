@@ -8,13 +8,6 @@ fn deleted(nodeset: &mut NodeSet) {
     nodeset.metadata.deletion_timestamp = Some(Time(minute(0)));
 }
 
-/// A worker that is a Slurm node, last seen in this state.
-fn seen(state: &str) -> Value {
-    let seen = json!({ "type": format!("SlurmNodeState{state}"), "status": "True" });
-    let ready = json!({ "type": "Ready", "status": "True", "lastTransitionTime": minute(0) });
-    json!({ "status": { "conditions": [ready, seen] } })
-}
-
 fn on_delete() -> Scene {
     Scene::new(&json!({ "replicas": 5, "updateStrategy": { "type": "OnDelete" } }))
 }
@@ -61,13 +54,13 @@ const WISH: &str = "SlurmOperatorMaint-gpu starts 2023-03-28T12:40:00Z for 30 mi
     "5 workers are draining until no job is left (gpu-1, gpu-2, gpu-3 and 2 more)")]
 #[case::updating(replicas(4).workers(4).worker("gpu-3", &outdated()), "Draining",
     "1 worker is draining until no job is left (gpu-3); updating: 3 of 4 workers are up to date")]
-#[case::on_delete(on_delete().workers(5).worker("gpu-1", &outdated()), "Outdated",
-    "1 worker is outdated until somebody deletes the pod (gpu-1)")]
-#[case::scheduled(scheduled().worker("gpu-1", &outdated()), "UpdateScheduled",
-    "1 worker is outdated until a reservation for updates begins (gpu-1)")]
-#[case::reserved(reserved(scheduled().worker("gpu-1", &outdated()), 120), "UpdateScheduled",
-    "1 worker is outdated until reservation SlurmOperatorMaint-gpu starts 2023-03-28T12:40:00Z for 30 min \
-     [IGNORE_JOBS, MAINT] (gpu-1)")]
+#[case::on_delete_with_too_few(on_delete().workers(4).worker("gpu-1", &outdated()), "Creating",
+    "creating 1 worker; 1 worker is outdated until somebody deletes the pod (gpu-1)")]
+#[case::in_the_reservation(scheduled().worker("gpu-0", &outdated()).worker("gpu-1", &chosen()), "Draining",
+    "1 worker is draining until no job is left (gpu-1); updating: 0 of 2 workers are up to date; 1 worker is outdated \
+     until a reservation for updates begins (gpu-0)")]
+#[case::registering_while_slurm_is_silent(replicas(1).workers(1).unknown(), "Registering",
+    "1 worker is not known to be registered in Slurm (gpu-0)")]
 #[case::ending(replicas(1).workers(1).worker("gpu-1", &json!({ "metadata": { "deletionTimestamp": minute(50) } })),
     "Ending", "1 worker is ending (gpu-1)")]
 #[case::waiting_for_slurm(replicas(0).worker("gpu-0", &seen("Idle")).unknown(), "AwaitingSlurm",
@@ -89,10 +82,41 @@ fn what_is_under_way_is_told(#[case] scene: Scene, #[case] reason: &str, #[case]
     assert_eq!(condition(&status, PROGRESSING), ("True", reason, message));
 }
 
+/// An update that waits for a person, or for its time, keeps nobody from relying on the workers.
+#[rstest]
+#[case::on_delete(on_delete().workers(5).worker("gpu-1", &outdated()), "Outdated",
+    "1 worker is outdated until somebody deletes the pod (gpu-1)")]
+#[case::scheduled(unreserved(scheduled().worker("gpu-1", &outdated())), "UpdateScheduled",
+    "1 worker is outdated until a reservation for updates begins (gpu-1)")]
+#[case::reserved(reserved(scheduled().worker("gpu-1", &outdated()), 120), "UpdateScheduled",
+    "1 worker is outdated until reservation SlurmOperatorMaint-gpu starts 2023-03-28T12:40:00Z for 30 min \
+     [IGNORE_JOBS, MAINT] (gpu-1)")]
+fn what_waits_for_a_person_or_its_time_is_not_under_way(
+    #[case] scene: Scene,
+    #[case] reason: &str,
+    #[case] message: &str,
+) {
+    let status = told(&scene);
+    assert_eq!(condition(&status, PROGRESSING), ("False", reason, message));
+    assert_eq!(condition(&status, READY), ("True", AS_EXPECTED, ""));
+    assert_eq!(condition(&status, DEGRADED).0, "False");
+}
+
+#[test]
+fn workers_that_a_scheduled_update_replaces_now_do_not_count() {
+    let status = told(&scheduled().worker("gpu-1", &chosen()));
+    assert_eq!(condition(&status, READY).0, "False");
+}
+
+/// An outdated worker that was chosen to be replaced.
+fn chosen() -> Value {
+    let marks = json!({ "nodeset.slinky.slurm.net/pod-cordon": "true", "nodeset.slinky.slurm.net/pod-cordon-by": "update" });
+    json!({ "metadata": { "labels": outdated()["metadata"]["labels"], "annotations": marks } })
+}
+
 #[test]
 fn those_that_wait_for_others_and_for_their_next_try_are_told() {
-    let marks = json!({ "nodeset.slinky.slurm.net/pod-cordon": "true", "nodeset.slinky.slurm.net/pod-cordon-by": "update" });
-    let chosen = json!({ "metadata": { "labels": outdated()["metadata"]["labels"], "annotations": marks } });
+    let chosen = chosen();
     let mut scene =
         Scene::new(&json!({ "replicas": 3, "updateStrategy": { "rollingUpdate": { "maxUnavailable": 1 } } }))
             .workers(3)
@@ -150,8 +174,10 @@ fn whoever_lost_its_job_waits_for_a_person() {
 #[case::a_while(64, "False")]
 #[case::long(65, "True")]
 fn silence_becomes_trouble(#[case] minutes: i64, #[case] degraded: &str) {
-    let scene = replicas(2).workers(2).unknown();
+    let scene = two(&seen("Idle")).unknown();
     let before = told(&scene);
+    assert_eq!(again(&scene.observed, &before, minute(60)), Some(Duration::from_secs(301)));
+    assert_eq!(again(&scene.observed, &before, minute(65)), None, "it was told");
     let since = ("Unknown", "NotAnswering", "slurmrestd cannot be reached");
     assert_eq!(condition(&before, SLURM_REACHABLE), since);
     let status = told_at(&written(scene, before), &EffectsState::default(), minutes);

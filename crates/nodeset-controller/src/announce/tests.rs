@@ -1,0 +1,161 @@
+use super::*;
+use crate::plan::scene::Scene;
+use crate::plan::testing::{merge, minute};
+use crate::slurm::View;
+use crate::status::{EffectsState, status};
+use rstest::rstest;
+use serde_json::{Value, json};
+
+/// What is told of a scene: type, reason, action, note, and the pod that it names.
+fn told(scene: &Scene, announced: &mut Announced) -> Vec<String> {
+    let notices = announce(&scene.observed, &scene.plan(), announced).into_iter();
+    let text = |notice: Notice| {
+        let pod = notice.related.and_then(|pod| pod.name).map(|name| format!(" [{name}]")).unwrap_or_default();
+        format!("{:?} {} {}: {}{pod}", notice.type_, notice.reason, notice.action, notice.note)
+    };
+    notices.map(text).collect()
+}
+
+/// What a process that has just begun tells of a scene.
+fn told_first(scene: &Scene) -> Vec<String> {
+    told(scene, &mut Announced::default())
+}
+
+fn replicas(count: i32) -> Scene {
+    Scene::new(&json!({ "replicas": count }))
+}
+
+fn marked(by: &str) -> Value {
+    let mark = json!({ "nodeset.slinky.slurm.net/pod-cordon": "true", "nodeset.slinky.slurm.net/pod-cordon-by": by });
+    json!({ "metadata": { "annotations": mark } })
+}
+
+fn outdated() -> Value {
+    json!({ "metadata": { "labels": { "controller.kubernetes.io/hash": "old" } } })
+}
+
+/// A worker on a Kubernetes node.
+fn daemon(node: &str, change: &Value) -> Value {
+    let mut daemon = json!({
+        "metadata": { "labels": { "nodeset.slinky.slurm.net/scaling-mode": "DaemonSet",
+            "nodeset.slinky.slurm.net/pod-hostname": node } },
+        "spec": { "nodeName": node, "hostname": node },
+    });
+    merge(&mut daemon, change);
+    daemon
+}
+
+fn daemons() -> Scene {
+    Scene::new(&json!({ "scalingMode": "DaemonSet" }))
+}
+
+fn ended(phase: &str) -> Scene {
+    let status = json!({ "status": { "phase": phase, "conditions": [] } });
+    daemons().worker("gpu-x", &daemon("node-a", &status))
+}
+
+fn renamed() -> Scene {
+    let annotations = json!({ "nodeset.slinky.slurm.net/hostname-override": "blue" });
+    daemons()
+        .host("node-a", &json!({ "metadata": { "annotations": annotations } }))
+        .worker("gpu-x", &daemon("node-a", &json!({})))
+        .slurm("node-a", &["IDLE"], "")
+}
+
+fn cordoned() -> Scene {
+    replicas(2).workers(2).host("node-a", &json!({ "spec": { "unschedulable": true } }))
+}
+
+#[rstest]
+#[case::as_wished(replicas(2).workers(2), &[])]
+#[case::too_few(replicas(5).workers(2), &["Normal ScalingUp ScaleUp: Creating 3 Pod(s) to stabilize at 5 replicas"])]
+#[case::far_too_few(replicas(1000).workers(2),
+    &["Normal ScalingUp ScaleUp: Creating 998 Pod(s) to stabilize at 1000 replicas"])]
+#[case::without_daemons(daemons().host("node-b", &json!({})), &["Normal ScalingUp ScaleUp: Creating 2 daemon Pod(s)"])]
+#[case::too_many(replicas(1).workers(3), &["Normal ScalingDown ScaleDown: Deleting 2 Pod(s) to stabilize at 1 replicas"])]
+#[case::never_started(replicas(0).worker("gpu-0", &json!({ "status": { "phase": "Pending", "conditions": [], "containerStatuses": [] } })),
+    &["Normal ScalingDown ScaleDown: Deleting 1 Pod(s) to stabilize at 0 replicas"])]
+#[case::unwanted_daemon(
+    daemons().host("node-a", &json!({ "spec": { "taints": [{ "key": "k", "effect": "NoExecute" }] } }))
+        .worker("gpu-x", &daemon("node-a", &json!({}))).slurm("node-a", &["IDLE"], ""),
+    &["Normal ScalingDown ScaleDown: Deleting 1 daemon Pod(s)"])]
+#[case::old(replicas(2).workers(2).worker("gpu-0", &outdated()).worker("gpu-1", &outdated()),
+    &["Normal RollingUpdate RollingUpdate: Rolling update: replacing 1 old pod(s) with updated revision"])]
+#[case::old_and_unhealthy(
+    replicas(2).workers(2).worker("gpu-1", &json!({ "metadata": outdated()["metadata"], "status": { "conditions": [] } })),
+    &["Normal RollingUpdate RollingUpdate: Rolling update: deleting 1 unhealthy old pod(s)"])]
+#[case::old_on_delete(Scene::new(&json!({ "replicas": 1, "updateStrategy": { "type": "OnDelete" } })).workers(1)
+    .worker("gpu-0", &outdated()), &[])]
+#[case::cordoned(cordoned(), &[
+    "Normal NodeCordon Cordon: Cordoning Pod ns/gpu-0: Kubernetes node node-a was cordoned [gpu-0]",
+    "Normal NodeCordon Cordon: Cordoning Pod ns/gpu-1: Kubernetes node node-a was cordoned [gpu-1]"])]
+#[case::cordoned_before(cordoned().worker("gpu-0", &marked("node")).worker("gpu-1", &marked("node")), &[])]
+#[case::failed(ended("Failed"),
+    &["Warning FailedDaemonPod Info: Found failed daemon pod ns/gpu-x on node node-a, will try to kill it [gpu-x]"])]
+#[case::succeeded(ended("Succeeded"),
+    &["Normal SucceededDaemonPod Info: Found succeeded daemon pod ns/gpu-x on node node-a, will try to delete it [gpu-x]"])]
+#[case::a_numbered_one_failed(
+    replicas(1).worker("gpu-0", &json!({ "status": { "phase": "Failed", "conditions": [] } })), &[])]
+#[case::renamed(renamed(),
+    &["Normal HostnameMismatch Info: Recreating daemon pod ns/gpu-x: hostname changed from \"node-a\" to \"blue\" [gpu-x]"])]
+#[case::unregistered(replicas(2).workers(2).without_slurm_node("gpu-1"), &[])]
+#[case::unknown(replicas(0).workers(2).unknown(), &[])]
+fn what_begins_is_told_once(#[case] scene: Scene, #[case] expected: &[&str]) {
+    let mut announced = Announced::default();
+    assert_eq!(told(&scene, &mut announced), expected);
+    assert_eq!(told(&scene, &mut announced), [""; 0], "it was told");
+}
+
+#[test]
+fn a_scheduled_update_has_a_name_of_its_own() {
+    let strategy = json!({ "type": "ScheduledUpdate", "scheduledUpdate": { "startTime": minute(0), "duration": "2h" } });
+    let unhealthy = json!({ "metadata": outdated()["metadata"], "status": { "conditions": [] } });
+    let scene = Scene::new(&json!({ "replicas": 1, "updateStrategy": strategy })).workers(1).worker("gpu-0", &unhealthy);
+    let expected = "Normal Scheduled Update ScheduledUpdate: Scheduled update: deleting 1 unhealthy old pod(s)";
+    assert!(told_first(&scene).contains(&expected.to_owned()), "{:?}", told_first(&scene));
+}
+
+#[test]
+fn pods_that_come_one_after_another_are_told_of_once_and_so_is_another_number() {
+    let mut announced = Announced::default();
+    assert_eq!(told(&replicas(5).workers(1), &mut announced).len(), 1);
+    assert_eq!(told(&replicas(5).workers(3), &mut announced), [""; 0]);
+    let more = ["Normal ScalingUp ScaleUp: Creating 3 Pod(s) to stabilize at 6 replicas"];
+    assert_eq!(told(&replicas(6).workers(3), &mut announced), more);
+    assert_eq!(told(&replicas(6).workers(6), &mut announced), [""; 0]);
+    let again = ["Normal ScalingUp ScaleUp: Creating 1 Pod(s) to stabilize at 6 replicas"];
+    assert_eq!(told(&replicas(6).workers(5), &mut announced), again, "one was lost since");
+}
+
+#[test]
+fn whoever_is_chosen_later_is_told_of_alone() {
+    let mut announced = Announced::default();
+    assert_eq!(told(&replicas(2).workers(3), &mut announced).len(), 1);
+    let later = ["Normal ScalingDown ScaleDown: Deleting 1 Pod(s) to stabilize at 1 replicas"];
+    assert_eq!(told(&replicas(1).workers(3), &mut announced), later);
+    let marked = replicas(1).workers(3).worker("gpu-1", &marked("scale-in")).worker("gpu-2", &marked("scale-in"));
+    assert_eq!(told(&marked, &mut announced), [""; 0]);
+}
+
+#[test]
+fn a_new_process_tells_of_nothing_that_is_under_way() {
+    let leaving = replicas(1).workers(2).worker("gpu-1", &marked("scale-in")).slurm("gpu-1", &["IDLE", "DRAIN"], "slurm-operator: x");
+    assert_eq!(leaving.effects(), ["delete gpu-1 (Surplus, drained)"]);
+    assert_eq!(told_first(&leaving), [""; 0]);
+
+    let coming = replicas(5).workers(2).view(View::unasked("Slurm was not asked yet".to_owned()));
+    let now = minute(60);
+    let said = status(&coming.observed, &coming.plan(), &EffectsState::default(), now);
+    let coming = coming.nodeset(|nodeset| nodeset.status = Some(said));
+    assert_eq!(told_first(&coming), [""; 0]);
+    let changed = coming.nodeset(|nodeset| nodeset.metadata.generation = Some(2));
+    assert_eq!(told_first(&changed).len(), 1, "what was wished since then is news");
+}
+
+#[test]
+fn many_pods_share_a_notice() {
+    let many = replicas(11).workers(11).host("node-a", &json!({ "spec": { "unschedulable": true } }));
+    let told = told_first(&many);
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].ends_with(" and 1 more: their Kubernetes nodes were cordoned"), "{told:?}");
+}

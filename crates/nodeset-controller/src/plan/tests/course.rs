@@ -1,0 +1,307 @@
+//! The course of things for tests: plans are carried out as the executor, Kubernetes and Slurm would, until nothing is left
+//! to do.
+
+use crate::build::{build_revision, build_revision_data};
+use crate::plan::daemons::target_of;
+use crate::plan::effect::{Drain, Effect, Evidence, NewPod, NodeMirror, PodMirror, Undo};
+use crate::plan::scene::Scene;
+use crate::plan::testing::minute;
+use crate::plan::{Plan, RevisionStep, plan};
+use crate::slurm::View;
+use crate::worker::{PERSON_AND, Worker};
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use serde_json::{Value, json};
+use slinky_api::labels::annotations::{POD_CORDON, POD_CORDON_BY};
+use slinky_api::ownership::controller_reference;
+use slurm_rest::{Node, NodeState, NodeUpdate};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Minutes between two plans: longer than anything that is waited for.
+const STEP: i64 = 3;
+
+/// A scene in the course of time.
+pub struct Course {
+    /// As it is now.
+    pub scene: Scene,
+    minute: i64,
+    writes: u32,
+}
+
+impl Course {
+    /// It begins like this.
+    pub const fn of(scene: Scene) -> Self {
+        Self { scene, minute: 60, writes: 0 }
+    }
+
+    /// Lets so many plans be carried out, or as many as it takes until one has nothing to do; gives that one.
+    pub fn until_rest(&mut self, rounds: usize) -> Result<Plan, String> {
+        let mut told = vec![];
+        for _ in 0..rounds {
+            let plan = self.plan();
+            if is_empty(&plan) {
+                return Ok(plan);
+            }
+            told.push(plan.effects.iter().map(crate::plan::short).collect::<Vec<_>>().join(", "));
+            self.carry_out(&plan);
+            self.go_on();
+        }
+        Err(told.join("\n"))
+    }
+
+    /// What is planned now.
+    pub fn plan(&self) -> Plan {
+        plan(&self.scene.observed, minute(self.minute))
+    }
+
+    /// In the order of the executor: whoever is wanted goes back to work before anybody is deleted.
+    fn carry_out(&mut self, plan: &Plan) {
+        let is_last = |effect: &&Effect| effect.is_delete();
+        let is_restore = |effect: &&Effect| matches!(effect, Effect::Restore { .. });
+        let first = plan.effects.iter().filter(|effect| !is_last(effect) && !is_restore(effect));
+        let restores = plan.effects.iter().filter(is_restore);
+        for effect in first.chain(restores).chain(plan.effects.iter().filter(is_last)) {
+            self.perform(effect);
+        }
+        plan.pod_mirrors.iter().for_each(|mirror| self.mirror_pod(mirror));
+        plan.node_mirrors.iter().for_each(|mirror| self.mirror_node(mirror));
+        plan.revisions.steps.iter().for_each(|step| self.keep_revision(step));
+    }
+
+    fn perform(&mut self, effect: &Effect) {
+        match effect {
+            Effect::Create(new) => self.create(new),
+            Effect::Retire { pod, cause, person, drain } => {
+                let by = format!("{}{}", if *person { PERSON_AND } else { "" }, cause.as_str());
+                self.annotate(&pod.name, POD_CORDON, Some("true"));
+                self.annotate(&pod.name, POD_CORDON_BY, Some(&by));
+                drain.iter().for_each(|drain| self.drain(drain));
+            }
+            Effect::Drain(drain) => self.drain(drain),
+            Effect::Restore { pod, unmark, person, undo } => {
+                if *unmark {
+                    self.annotate(&pod.name, POD_CORDON_BY, None);
+                    self.annotate(&pod.name, POD_CORDON, person.then_some("true"));
+                }
+                undo.iter().for_each(|undo| self.undo(undo));
+            }
+            Effect::Delete(removal) => {
+                if self.is_proved(&removal.evidence) {
+                    self.end(&removal.pod.name);
+                }
+            }
+            Effect::Adopt(pod) => {
+                let owner = controller_reference(self.scene.observed.nodeset.as_ref()).unwrap();
+                self.edit(&pod.name, |pod| pod.metadata.owner_references = Some(vec![owner]));
+            }
+            Effect::Disown(pod) => self.edit(&pod.name, |pod| pod.metadata.owner_references = None),
+            Effect::Forget { node, .. } => drop(self.nodes().remove(node)),
+            Effect::Release { .. }
+            | Effect::Own { .. }
+            | Effect::Reserve(_)
+            | Effect::ReserveNodes { .. }
+            | Effect::Unreserve(_) => panic!("nothing of that kind is in these scenes: {effect:?}"),
+        }
+    }
+
+    /// What a look right before the delete shows.
+    fn is_proved(&mut self, evidence: &Evidence) -> bool {
+        match evidence {
+            Evidence::Needless => true,
+            Evidence::NoSlurm => matches!(self.scene.observed.slurm, View::NotExpected),
+            Evidence::Absent(node) => !self.nodes().contains_key(node),
+            Evidence::Drained(node) => self.nodes().get(node).is_some_and(Node::is_drained),
+        }
+    }
+
+    fn nodes(&mut self) -> &mut BTreeMap<String, Node> {
+        let View::Known(known) = &mut self.scene.observed.slurm else { panic!("Slurm is not known") };
+        &mut Arc::make_mut(&mut known.snapshot).nodes
+    }
+
+    fn node(&mut self, name: &str, change: impl FnOnce(&mut Node)) {
+        if let Some(node) = self.nodes().get_mut(name) {
+            change(node);
+        }
+    }
+
+    fn edit(&mut self, name: &str, change: impl FnOnce(&mut Pod)) {
+        self.writes += 1;
+        let version = format!("w{}", self.writes);
+        let mut pods = self.scene.observed.pods.iter_mut();
+        let pod = Arc::make_mut(pods.find(|pod| pod.name_any() == name).unwrap());
+        change(pod);
+        pod.metadata.resource_version = Some(version);
+    }
+
+    fn annotate(&mut self, name: &str, key: &str, value: Option<&str>) {
+        self.edit(name, |pod| {
+            let annotations = pod.annotations_mut();
+            match value {
+                Some(value) => drop(annotations.insert(key.to_owned(), value.to_owned())),
+                None => drop(annotations.remove(key)),
+            }
+        });
+    }
+
+    /// A pod is made, and its slurmd registers.
+    fn create(&mut self, new: &NewPod) {
+        assert!(self.scene.observed.pods.iter().all(|pod| pod.name_any() != new.name), "{} is there", new.name);
+        let mut pod: Pod = serde_json::from_value(new.pod.clone()).unwrap();
+        self.writes += 1;
+        pod.metadata.uid = Some(format!("made-{}", self.writes));
+        pod.metadata.creation_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(minute(self.minute)));
+        self.scene.observed.pods.push(Arc::new(pod));
+        self.start(&new.name);
+    }
+
+    fn start(&mut self, name: &str) {
+        let now = minute(self.minute);
+        let status: Value = json!({
+            "phase": "Running",
+            "conditions": [{ "type": "Ready", "status": "True", "lastTransitionTime": now }],
+            "containerStatuses": [{ "name": "slurmd", "image": "", "imageID": "", "ready": true, "restartCount": 0,
+                "state": { "running": { "startedAt": now } } }],
+        });
+        self.edit(name, |pod| {
+            let target = target_of(pod).unwrap_or("node-a").to_owned();
+            pod.spec.get_or_insert_default().node_name = Some(target);
+            pod.status = serde_json::from_value(status).unwrap();
+        });
+        let pods = &self.scene.observed.pods;
+        let node = Worker::new(pods.iter().find(|pod| pod.name_any() == name).unwrap().clone()).slurm_name;
+        let fresh = Node { name: node.clone(), state: vec![NodeState::Idle], ..Node::default() };
+        // Slurm returns nobody to service by itself.
+        let node = self.nodes().entry(node).or_insert(fresh);
+        node.slurmd_start_time = Some(now);
+    }
+
+    /// A pod ends. Its last words take its node down, unless somebody drained it.
+    fn end(&mut self, name: &str) {
+        let (mut gone, mut left) = (None, vec![]);
+        for pod in std::mem::take(&mut self.scene.observed.pods) {
+            if pod.name_any() == name { gone = Some(Worker::new(pod)) } else { left.push(pod) }
+        }
+        let is_shared = |node: &str| left.iter().any(|pod| Worker::new(pod.clone()).slurm_name == node);
+        let node = gone.map(|worker| worker.slurm_name).filter(|node| !is_shared(node));
+        self.scene.observed.pods = left;
+        let now = minute(self.minute);
+        self.node(&node.unwrap_or_default(), |node| {
+            if !node.is(&NodeState::Drain) && !node.is(&NodeState::Down) {
+                node.state = vec![NodeState::Down];
+                node.reason = "slurm-operator: Pod is terminating".to_owned();
+                node.reason_changed_at = Some(now);
+            }
+        });
+    }
+
+    fn drain(&mut self, drain: &Drain) {
+        let now = minute(self.minute);
+        self.node(&drain.node, |node| {
+            node.state.retain(|state| !matches!(state, NodeState::Drain | NodeState::Undrain));
+            node.state.push(NodeState::Drain);
+            if !drain.reason.is_empty() {
+                node.reason.clone_from(&drain.reason);
+                node.reason_changed_at = Some(now);
+            }
+        });
+    }
+
+    fn undo(&mut self, undo: &Undo) {
+        let (Undo::Undrain(name) | Undo::Resume(name)) = undo;
+        self.node(name, |node| {
+            node.state.retain(|state| *state != NodeState::Drain);
+            if matches!(undo, Undo::Resume(_)) {
+                node.state = vec![NodeState::Idle];
+            }
+            node.reason.clear();
+            node.reason_changed_at = None;
+        });
+    }
+
+    fn mirror_pod(&mut self, mirror: &PodMirror) {
+        // One whose batch changed it first is left to the next plan.
+        let exact = |pod: &Arc<Pod>| {
+            pod.name_any() == mirror.pod.name && pod.resource_version() == Some(mirror.pod.version.clone())
+        };
+        if !self.scene.observed.pods.iter().any(exact) {
+            return;
+        }
+        self.edit(&mirror.pod.name, |pod| {
+            put(pod.labels_mut(), &mirror.labels);
+            put(pod.annotations_mut(), &mirror.annotations);
+            let set = |type_: &String| mirror.conditions.iter().any(|condition| condition.type_ == *type_);
+            let conditions =
+                pod.status.get_or_insert_default().conditions.get_or_insert_default();
+            conditions.retain(|condition| !mirror.ended.contains(&condition.type_) && !set(&condition.type_));
+            conditions.extend(mirror.conditions.iter().cloned());
+        });
+    }
+
+    fn mirror_node(&mut self, mirror: &NodeMirror) {
+        self.node(&mirror.node, |node| match &mirror.update {
+            NodeUpdate::Comment(comment) => node.comment.clone_from(comment),
+            NodeUpdate::Topology(topology) => node.topology.clone_from(topology),
+            NodeUpdate::Features { available, active } => {
+                node.features.clone_from(available);
+                node.active_features.clone_from(active);
+            }
+            NodeUpdate::Drain { .. }
+            | NodeUpdate::Undrain
+            | NodeUpdate::Resume
+            | NodeUpdate::Idle
+            | NodeUpdate::Down { .. } => panic!("{mirror:?} needs a batch"),
+        });
+    }
+
+    fn keep_revision(&mut self, step: &RevisionStep) {
+        let observed = &mut self.scene.observed;
+        match step {
+            RevisionStep::Create { hash, number } => {
+                let nodeset = observed.nodeset.as_ref();
+                let revision = build_revision(nodeset, build_revision_data(nodeset), hash, *number);
+                observed.revisions.push(Arc::new(revision));
+            }
+            RevisionStep::Delete(name) => observed.revisions.retain(|revision| revision.name_any() != *name),
+            RevisionStep::Adopt(_) | RevisionStep::Label { .. } | RevisionStep::Renumber { .. } => {
+                panic!("all revisions of these scenes are ours: {step:?}")
+            }
+        }
+    }
+
+    /// Time passes: jobs end, pods that are to end do, pods that wait for their slurmd get it.
+    fn go_on(&mut self) {
+        self.minute += STEP;
+        for node in self.nodes().values_mut() {
+            let busy = |state: &NodeState| matches!(state, NodeState::Allocated | NodeState::Mixed);
+            node.state.iter_mut().filter(|state| busy(state)).for_each(|state| *state = NodeState::Idle);
+            node.state.retain(|state| *state != NodeState::Completing);
+        }
+        for worker in self.scene.observed.pods.clone().into_iter().map(Worker::new) {
+            if worker.terminating {
+                self.end(&worker.name());
+            } else if !worker.started && !worker.is_finished() {
+                self.start(&worker.name());
+            }
+        }
+    }
+}
+
+fn put(present: &mut BTreeMap<String, String>, changes: &BTreeMap<String, Option<String>>) {
+    for (key, value) in changes {
+        match value {
+            Some(value) => drop(present.insert(key.clone(), value.clone())),
+            None => drop(present.remove(key)),
+        }
+    }
+}
+
+/// Whether a plan has nothing to do.
+pub fn is_empty(plan: &Plan) -> bool {
+    plan.effects.is_empty()
+        && plan.pod_mirrors.is_empty()
+        && plan.node_mirrors.is_empty()
+        && plan.revisions.steps.is_empty()
+        && plan.hold.is_none()
+}

@@ -1,0 +1,108 @@
+//! What is missing or broken costs nobody their place, and comes right by itself.
+
+use crate::plan::scene::Scene;
+use crate::plan::testing::merge;
+use crate::plan::{Obstacle, Plan};
+use crate::slurm::View;
+use operator_runtime::Missing;
+use operator_runtime::error::chain;
+use operator_runtime::references::ReferenceError;
+use rstest::rstest;
+use serde_json::{Value, json};
+use slinky_api::labels::{RESERVATION_FINALIZER, WORKERS_FINALIZER};
+use std::sync::Arc;
+
+fn old() -> Value {
+    json!({ "metadata": { "labels": { "controller.kubernetes.io/hash": "old" } } })
+}
+
+fn marked(by: &str) -> Value {
+    json!({ "metadata": { "annotations": {
+        "nodeset.slinky.slurm.net/pod-cordon": "true", "nodeset.slinky.slurm.net/pod-cordon-by": by } } })
+}
+
+fn daemon(change: &Value) -> Value {
+    let mut pod = json!({ "metadata": { "generateName": "gpu-", "labels": {
+        "nodeset.slinky.slurm.net/scaling-mode": "DaemonSet", "nodeset.slinky.slurm.net/pod-hostname": "node-a" } },
+        "spec": { "nodeName": "node-a", "hostname": "node-a" } });
+    merge(&mut pod, change);
+    pod
+}
+
+fn texts(plan: &Plan) -> Vec<String> {
+    plan.obstacles.iter().map(|obstacle| chain(obstacle)).collect()
+}
+
+fn held(scene: Scene) -> Scene {
+    let finalizers = ["other", WORKERS_FINALIZER, RESERVATION_FINALIZER].map(str::to_owned).to_vec();
+    scene.nodeset(|nodeset| nodeset.metadata.finalizers = Some(finalizers))
+}
+
+/// Each of them would have something to do.
+#[rstest]
+#[case::too_few(Scene::new(&json!({ "replicas": 5 })).workers(2))]
+#[case::too_many(Scene::new(&json!({ "replicas": 0 })).workers(2))]
+#[case::outdated(Scene::new(&json!({ "replicas": 1 })).workers(1).worker("gpu-0", &old()))]
+#[case::failed(Scene::new(&json!({ "replicas": 1 })).worker("gpu-0", &json!({ "status": { "phase": "Failed" } })))]
+#[case::drained_for_scale_in(Scene::new(&json!({ "replicas": 0 })).worker("gpu-0", &marked("scale-in"))
+    .slurm("gpu-0", &["IDLE", "DRAIN"], "slurm-operator: x"))]
+#[case::wanted_again(Scene::new(&json!({ "replicas": 1 })).worker("gpu-0", &marked("scale-in"))
+    .slurm("gpu-0", &["IDLE", "DRAIN"], "slurm-operator: x"))]
+#[case::on_a_cordoned_node(Scene::new(&json!({ "replicas": 1 })).workers(1)
+    .host("node-a", &json!({ "spec": { "unschedulable": true } })))]
+#[case::without_a_worker_on_a_node(Scene::new(&json!({ "scalingMode": "DaemonSet" })))]
+#[case::on_a_node_that_no_longer_fits(
+    Scene::new(&json!({ "scalingMode": "DaemonSet", "template": { "spec": { "nodeSelector": { "a": "b" } } } }))
+        .worker("gpu-x", &daemon(&json!({}))).slurm("node-a", &["IDLE"], "")
+)]
+#[case::with_a_reservation_that_nobody_wants(held(Scene::new(&json!({ "replicas": 1 })).workers(1)).view(View::NotExpected))]
+fn without_its_controller_a_nodeset_does_nothing(#[case] mut scene: Scene) {
+    assert!(!scene.effects().is_empty(), "it would have something to do");
+    let controller = scene.observed.controller.take();
+    for view in [scene.observed.slurm.clone(), View::NotExpected, View::silent(String::new())] {
+        scene.observed.slurm = view;
+        let plan = scene.plan();
+        assert!(plan.effects.is_empty(), "{:?}", plan.effects);
+        assert_eq!(texts(&plan), ["Controller slurm does not exist"]);
+    }
+    let mut healed = scene.view(View::NotExpected);
+    healed.observed.controller = controller;
+    assert_eq!(texts(&healed.plan()), [""; 0]);
+}
+
+#[test]
+fn without_its_sssd_conf_nobody_comes_and_nobody_is_replaced() {
+    let ssh = json!({ "enabled": true, "sssdConfRef": { "name": "sssd", "key": "sssd.conf" } });
+    let mut scene = Scene::new(&json!({ "replicas": 3, "ssh": ssh })).workers(2).worker("gpu-1", &old());
+    assert_eq!(scene.effects().len(), 2, "{:?}", scene.effects());
+    let missing = ReferenceError::from(Missing::Secret("sssd".to_owned()));
+    let found = std::mem::replace(&mut scene.observed.sssd_conf, Err(Arc::new(missing)));
+    let plan = scene.plan();
+    assert!(plan.effects.is_empty(), "{:?}", plan.effects);
+    assert_eq!(texts(&plan), ["Secret sssd does not exist"]);
+    scene.observed.sssd_conf = found;
+    assert_eq!((scene.effects().len(), texts(&scene.plan())), (2, vec![]));
+}
+
+#[test]
+fn a_kubernetes_node_that_no_pod_can_be_made_for_costs_no_other_its_worker() {
+    let named =
+        json!({ "metadata": { "annotations": { "nodeset.slinky.slurm.net/hostname-override": "my host" } } });
+    let scene = Scene::new(&json!({ "scalingMode": "DaemonSet" }));
+    let others = scene.host("node-c", &json!({})).effects();
+    assert_eq!(others.len(), 2, "{others:?}");
+    let scene = Scene::new(&json!({ "scalingMode": "DaemonSet" })).host("node-c", &json!({})).host("node-b", &named);
+    let plan = scene.plan();
+    assert_eq!(scene.effects(), others);
+    assert!(matches!(plan.obstacles.as_slice(), [Obstacle::Build(_)]), "{:?}", plan.obstacles);
+    assert!(texts(&plan)[0].contains("node-b"), "{:?}", texts(&plan));
+}
+
+/// What is wrong with one thing is told beside what is wrong with another, and the rest is done.
+#[test]
+fn a_schedule_that_makes_no_sense_keeps_nobody_from_coming() {
+    let strategy = json!({ "type": "ScheduledUpdate", "scheduledUpdate": { "startTime": "noon" } });
+    let scene = Scene::new(&json!({ "replicas": 2, "updateStrategy": strategy })).workers(1);
+    assert_eq!(scene.effects(), ["create gpu-1"]);
+    assert!(matches!(scene.plan().obstacles.as_slice(), [Obstacle::Schedule(_)]));
+}

@@ -1,0 +1,260 @@
+//! What pods say of their Slurm nodes, and Slurm nodes of their pods.
+
+use crate::plan::scene::Scene;
+use crate::plan::testing::{merge, minute};
+use crate::plan::{NodeMirror, PodMirror};
+use crate::slurm::{Jobs, View};
+use rstest::rstest;
+use serde_json::{Value, json};
+use slurm_rest::{Deadline, NodeUpdate};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+const PROTECT: &str = "nodeset.slinky.slurm.net/pod-protect";
+const DEADLINE: &str = "nodeset.slinky.slurm.net/pod-deadline";
+const TOPOLOGY: &str = "topology.slinky.slurm.net/spec";
+
+/// A worker that says who it is and that its Slurm node is idle, with this changed.
+fn idle(change: &Value) -> Value {
+    let mut pod = saying(&["Idle"]);
+    merge(&mut pod, change);
+    pod
+}
+
+/// A worker that says who it is and that its Slurm node is in these states.
+fn saying(states: &[&str]) -> Value {
+    let mut conditions = vec![json!({ "type": "Ready", "status": "True", "lastTransitionTime": minute(0) })];
+    conditions.extend(states.iter().map(|state| {
+        json!({ "type": format!("SlurmNodeState{state}"), "status": "True", "lastTransitionTime": minute(5) })
+    }));
+    json!({
+        "metadata": { "labels": { "nodeset.slinky.slurm.net/pod-name": "gpu-0",
+            "nodeset.slinky.slurm.net/pod-index": "0" }, "annotations": { TOPOLOGY: "" } },
+        "status": { "conditions": conditions },
+    })
+}
+
+/// One such worker, and a Slurm node that says of it what it should, with this changed.
+fn scene(spec: &Value, pod: &Value, node: &Value) -> Scene {
+    let mut wanted = json!({ "replicas": 1 });
+    merge(&mut wanted, spec);
+    let comment = json!({ "namespace": "ns", "podName": "gpu-0", "node": "node-a", "nodeSetName": "gpu",
+        "nodeSetUID": "u" });
+    let mut told = json!({ "name": "gpu-0", "state": ["IDLE"], "comment": comment.to_string() });
+    merge(&mut told, node);
+    Scene::new(&wanted).worker("gpu-0", pod).slurm_node(told)
+}
+
+fn in_states(states: &[&str]) -> Value {
+    json!({ "state": states })
+}
+
+/// What the pod should say and does not.
+fn of_pod(scene: &Scene) -> Option<PodMirror> {
+    let mut mirrors = scene.plan().pod_mirrors;
+    assert!(mirrors.len() <= 1, "{mirrors:?}");
+    mirrors.pop()
+}
+
+/// What the Slurm node should say and does not.
+fn of_node(scene: &Scene) -> Vec<NodeUpdate> {
+    let mirrors = scene.plan().node_mirrors.into_iter();
+    let told = mirrors.map(|NodeMirror { node, update }| {
+        assert_eq!(node, "gpu-0");
+        update
+    });
+    told.collect()
+}
+
+/// The change of one label; `None` if it stays as it is.
+fn label(scene: &Scene, key: &str) -> Option<Option<String>> {
+    of_pod(scene)?.labels.get(key).cloned()
+}
+
+/// The change of one annotation; `None` if it stays as it is.
+fn annotation(scene: &Scene, key: &str) -> Option<Option<String>> {
+    of_pod(scene)?.annotations.get(key).cloned()
+}
+
+#[test]
+fn whoever_says_everything_is_left_alone() {
+    let scene = scene(&json!({}), &idle(&json!({})), &json!({}));
+    assert_eq!((of_pod(&scene), of_node(&scene)), (None, vec![]));
+}
+
+#[rstest]
+#[case::padded_otherwise_today(json!({ "ordinalPadding": 2 }), json!({}), json!({}))]
+#[case::of_another_pod(json!({}), json!({ "pod-name": "gpu-9" }), json!({ "pod-name": "gpu-0", "pod-index": "0" }))]
+#[case::lost(json!({}), json!({ "pod-name": null, "pod-index": null }), json!({ "pod-name": "gpu-0", "pod-index": "0" }))]
+#[case::of_a_daemon_that_had_no_name_yet(
+    json!({ "scalingMode": "DaemonSet" }), json!({ "scaling-mode": "DaemonSet", "pod-name": "" }), json!({ "pod-name": "gpu-0" })
+)]
+fn labels_name_the_pod(#[case] spec: Value, #[case] labels: Value, #[case] expected: Value) {
+    let prefixed = |labels: Value| -> serde_json::Map<String, Value> {
+        let labels = labels.as_object().unwrap().clone().into_iter();
+        labels.map(|(key, value)| (format!("nodeset.slinky.slurm.net/{key}"), value)).collect()
+    };
+    let scene = scene(&spec, &idle(&json!({ "metadata": { "labels": prefixed(labels) } })), &json!({}));
+    let written = of_pod(&scene).map(|mirror| mirror.labels).unwrap_or_default();
+    assert_eq!(json!(written), Value::Object(prefixed(expected)));
+}
+
+#[rstest]
+#[case::busy(&["ALLOCATED"], &["Allocated"])]
+#[case::idle_and_drained(&["IDLE", "DRAIN"], &["Idle", "Drain"])]
+#[case::flags_in_one_order(&["UNDRAIN", "NOT_RESPONDING", "MAINTENANCE", "INVALID_REG", "INVALID", "FAIL", "DRAIN", "COMPLETING", "DOWN"],
+    &["Down", "Completing", "Drain", "Fail", "Invalid", "InvalidReg", "Maintenance", "NotResponding", "Undrain"])]
+#[case::what_means_nothing_to_pods(&["MIXED", "CLOUD", "DYNAMIC_NORM", "PLANNED", "RESERVED"], &["Mixed"])]
+#[case::one_base_state(&["UNKNOWN", "IDLE"], &["Idle"])]
+fn a_pod_has_the_states_of_its_node(#[case] states: &[&str], #[case] expected: &[&str]) {
+    let scene = scene(&json!({}), &saying(&["Error"]), &in_states(states));
+    let mirror = of_pod(&scene).unwrap();
+    let types: Vec<_> = mirror.conditions.iter().map(|condition| condition.type_.clone()).collect();
+    assert_eq!(types, expected.iter().map(|state| format!("SlurmNodeState{state}")).collect::<Vec<_>>());
+    assert_eq!(mirror.ended, ["SlurmNodeStateError"], "those of others stay");
+    assert!(mirror.conditions.iter().all(|condition| condition.status == "True"));
+}
+
+#[test]
+fn a_state_that_stays_keeps_its_time_and_says_why() {
+    let scene =
+        scene(&json!({}), &saying(&["Idle"]), &json!({ "state": ["IDLE", "DRAIN"], "reason": "disk" }));
+    let mirror = of_pod(&scene).unwrap();
+    let told = mirror.conditions.iter().map(|condition| {
+        let since = condition.last_transition_time.as_ref().map(|time| time.0);
+        (condition.type_.as_str(), condition.message.as_deref(), since)
+    });
+    assert_eq!(told.collect::<Vec<_>>(), [
+        ("SlurmNodeStateIdle", Some("disk"), Some(minute(5))),
+        ("SlurmNodeStateDrain", Some("disk"), Some(minute(60))),
+    ]);
+    assert!(mirror.ended.is_empty());
+}
+
+fn protected() -> Value {
+    json!({ "metadata": { "labels": { PROTECT: "true" } } })
+}
+
+/// With nothing certain known of the node.
+fn doubtful(mut scene: Scene) -> Scene {
+    let View::Known(known) = &mut scene.observed.slurm else { panic!("Slurm is not known") };
+    known.doubtful.insert("gpu-0".to_owned());
+    scene
+}
+
+/// What a pod said is all that is left of its node: whether it had a job, and that it was there.
+#[rstest]
+#[case::not_in_the_list(|scene: Scene| scene.without_slurm_node("gpu-0"))]
+#[case::written_to_since(doubtful)]
+#[case::out_of_reach(Scene::unknown)]
+#[case::not_expected_any_more(|scene: Scene| scene.view(View::NotExpected))]
+fn a_pod_whose_node_is_not_seen_says_what_it_said(#[case] change: fn(Scene) -> Scene) {
+    let mut pod = saying(&["Allocated", "Drain"]);
+    merge(&mut pod, &protected());
+    merge(&mut pod, &json!({ "metadata": { "annotations": { DEADLINE: "2030-01-01T00:00:00Z" } } }));
+    let scene = change(scene(&json!({}), &pod, &in_states(&["IDLE"])));
+    assert_eq!((of_pod(&scene), of_node(&scene)), (None, vec![]));
+}
+
+#[rstest]
+#[case::a_job(json!({}), json!({}), &["MIXED"], Some(Some("true")))]
+#[case::its_end(json!({}), json!({}), &["IDLE", "COMPLETING"], Some(Some("true")))]
+#[case::a_job_as_before(json!({}), protected(), &["ALLOCATED"], None)]
+#[case::no_job_any_more(json!({}), protected(), &["IDLE"], Some(None))]
+#[case::no_job_and_drained(json!({}), protected(), &["IDLE", "DRAIN"], Some(None))]
+#[case::no_job_as_before(json!({}), json!({}), &["IDLE"], None)]
+#[case::nobody_wants_that(json!({ "workloadDisruptionProtection": false }), protected(), &["ALLOCATED"], Some(None))]
+fn a_pod_is_protected_while_its_node_has(
+    #[case] spec: Value,
+    #[case] pod: Value,
+    #[case] states: &[&str],
+    #[case] expected: Option<Option<&str>>,
+) {
+    let scene = scene(&spec, &idle(&pod), &in_states(states));
+    assert_eq!(label(&scene, PROTECT), expected.map(|value| value.map(str::to_owned)));
+}
+
+#[test]
+fn a_pod_that_slurm_never_knew_is_not_protected() {
+    let scene = scene(&json!({}), &idle(&protected()), &json!({})).without_slurm_node("gpu-0");
+    assert_eq!(label(&scene, PROTECT), Some(None), "it was idle when it was last seen");
+}
+
+/// With running jobs that end then.
+fn with_jobs(mut scene: Scene, deadline: Option<Deadline>) -> Scene {
+    let View::Known(known) = &mut scene.observed.slurm else { panic!("Slurm is not known") };
+    let deadlines: BTreeMap<_, _> = deadline.map(|deadline| ("gpu-0".to_owned(), deadline)).into_iter().collect();
+    Arc::make_mut(&mut known.snapshot).jobs = Some(Jobs { deadlines, ..Jobs::default() });
+    scene
+}
+
+fn due(text: &str) -> Value {
+    json!({ "metadata": { "annotations": { DEADLINE: text } } })
+}
+
+#[rstest]
+#[case::told(json!({}), Some(Deadline::At(minute(90))), Some(Some("2023-03-28T12:10:00Z")))]
+#[case::told_before(due("2023-03-28T12:10:00Z"), Some(Deadline::At(minute(90))), None)]
+#[case::moved(due("2023-03-28T12:00:00Z"), Some(Deadline::At(minute(90))), Some(Some("2023-03-28T12:10:00Z")))]
+#[case::without_end(json!({}), Some(Deadline::Never), Some(Some("9999-01-01T00:00:00Z")))]
+#[case::over(due("2023-03-28T12:10:00Z"), None, Some(None))]
+fn a_pod_says_when_its_last_job_is_over(
+    #[case] pod: Value,
+    #[case] deadline: Option<Deadline>,
+    #[case] expected: Option<Option<&str>>,
+) {
+    let scene = with_jobs(scene(&json!({}), &idle(&pod), &in_states(&["MIXED"])), deadline);
+    assert_eq!(annotation(&scene, DEADLINE), expected.map(|value| value.map(str::to_owned)));
+}
+
+#[rstest]
+#[case::busy(&["MIXED"], None)]
+#[case::idle(&["IDLE"], Some(None))]
+fn a_deadline_outlives_the_list_of_jobs_while_the_node_is(
+    #[case] states: &[&str],
+    #[case] expected: Option<Option<String>>,
+) {
+    let scene = scene(&json!({}), &idle(&due("2023-03-28T12:10:00Z")), &in_states(states));
+    assert_eq!(annotation(&scene, DEADLINE), expected);
+}
+
+fn at(topology: &str) -> Value {
+    json!({ "metadata": { "annotations": { TOPOLOGY: topology } } })
+}
+
+#[test]
+fn the_place_of_the_kubernetes_node_is_that_of_pod_and_slurm_node() {
+    let scene = scene(&json!({}), &idle(&json!({})), &json!({})).host("node-a", &at("topo-block:b0"));
+    assert_eq!(annotation(&scene, TOPOLOGY), Some(Some("topo-block:b0".to_owned())));
+    assert_eq!(of_node(&scene), [NodeUpdate::Topology("topo-block:b0".to_owned())]);
+}
+
+#[rstest]
+#[case::bound_to_none(json!(null))]
+#[case::bound_to_one_that_is_gone(json!("gone"))]
+fn without_a_kubernetes_node_nothing_is_said_of_it(#[case] node: Value) {
+    let pod = json!({ "spec": { "nodeName": node }, "metadata": { "annotations": { TOPOLOGY: "b0" } } });
+    let scene = scene(&json!({}), &idle(&pod), &json!({ "comment": "" })).host("node-a", &at("topo-block:b0"));
+    assert_eq!((of_pod(&scene), of_node(&scene)), (None, vec![]));
+}
+
+#[test]
+fn features_of_the_kubernetes_node_reach_slurm_once_the_node_is_there() {
+    let listed = json!({ "metadata": { "annotations": { "features.slinky.slurm.net/spec": "nn-x,GPU" } } });
+    let known = json!({ "features": ["foo"], "active_features": ["foo"] });
+    let scene = scene(&json!({}), &idle(&json!({})), &known).host("node-a", &listed);
+    let all: Vec<_> = ["foo", "k8s/GPU", "k8s/nn-x"].map(str::to_owned).into();
+    assert_eq!(of_node(&scene), [NodeUpdate::Features { available: all.clone(), active: all }]);
+    assert_eq!(of_node(&scene.without_slurm_node("gpu-0")), []);
+}
+
+#[rstest]
+#[case::healthy(json!({}), 1)]
+#[case::not_ready(json!({ "status": { "conditions": [] } }), 0)]
+#[case::ending(json!({ "metadata": { "deletionTimestamp": minute(50) } }), 0)]
+#[case::failed(json!({ "status": { "phase": "Failed" } }), 0)]
+fn a_slurm_node_is_told_of_a_healthy_pod(#[case] pod: Value, #[case] told: usize) {
+    let scene = scene(&json!({}), &idle(&pod), &json!({ "comment": "" }));
+    let comments = of_node(&scene).iter().filter(|update| matches!(update, NodeUpdate::Comment(_))).count();
+    assert_eq!(comments, told);
+}
