@@ -15,6 +15,8 @@ pub const PODS: &str = "/api/v1/namespaces/bench/pods";
 pub const WORKERS: &str = "&labelSelector=app.kubernetes.io/name=slurmd";
 /// The image that pods begin with, and the one that they are updated to; nothing is ever pulled.
 pub const IMAGES: [&str; 2] = ["slurmd:1", "slurmd:2"];
+/// The image of the container beside slurmd that shows its log.
+const LOGFILE_IMAGE: &str = "logfile:1";
 
 /// A program to measure and what to run it on.
 pub struct Subject {
@@ -105,6 +107,7 @@ impl Workload {
                 "replicas": 0,
                 "oversubscribeNode": true,
                 "slurmd": {"image": IMAGES[0]},
+                "logfile": {"image": LOGFILE_IMAGE},
                 "updateStrategy": {
                     "type": "RollingUpdate",
                     "rollingUpdate": {"maxUnavailable": self.max_unavailable},
