@@ -130,6 +130,9 @@ impl Findings {
     /// Nodes, node sets and partitions, whose names must fit together.
     fn records(&mut self, lines: &[Line<'_>], nodes: Option<&BTreeSet<String>>) {
         let of = |key: &'static str| lines.iter().filter(move |line| line.first().0 == key);
+        for line in of("nodename").filter(|line| is_left_open(line.first().1)) {
+            self.refuse(line.number, "nodename: a bracket of the hostlist is left open".to_owned());
+        }
         let defined: BTreeSet<String> = of("nodename").flat_map(|line| names(line.first().1)).collect();
         let mut node_sets = BTreeSet::new();
         for line in of("nodeset") {
@@ -161,6 +164,12 @@ impl Findings {
     ) {
         let members =
             line.value("nodes").filter(|members| !members.eq_ignore_ascii_case("all")).unwrap_or_default();
+        if is_left_open(members) {
+            self.refuse(
+                line.number,
+                format!("partition {partition}: a bracket of the hostlist is left open"),
+            );
+        }
         let unknown: Vec<String> = names(members).into_iter().filter(|name| !known(name)).collect();
         let Some(nodes) = nodes else {
             if let Some(name) = unknown.first() {
@@ -180,6 +189,11 @@ impl Findings {
 /// The names of a hostlist; none if it is none, which Slurm itself will say.
 fn names(hostlist: &str) -> Vec<String> {
     hostlist::expand(hostlist).unwrap_or_default()
+}
+
+/// Whether a hostlist ends inside a bracket. Slurm finds a reading for some others that [`hostlist::expand`] refuses.
+fn is_left_open(hostlist: &str) -> bool {
+    hostlist.rfind('[') > hostlist.rfind(']')
 }
 
 /// Line numbers of the headers that enclose the user's text.

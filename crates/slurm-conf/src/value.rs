@@ -126,7 +126,8 @@ impl ConfLine {
     /// Slurm cannot read stays as it is.
     pub fn closed_to_new_jobs(&self) -> Self {
         let Ok(pairs) = text::pairs(&self.0) else { return self.clone() };
-        let others = pairs.iter().filter(|pair| !pair.key.eq_ignore_ascii_case("State")).map(text::Pair::to_string);
+        let others =
+            pairs.iter().filter(|pair| !pair.key.eq_ignore_ascii_case("State")).map(text::Pair::to_string);
         Self(others.chain(["State=DRAIN".to_owned()]).collect::<Vec<_>>().join(" "))
     }
 }

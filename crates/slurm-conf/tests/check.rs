@@ -46,6 +46,7 @@ fn findings(extra: &str, nodes: Option<&[&str]>) -> Vec<(Severity, usize, String
 #[case::restored_options("SlurmctldParameters=enable_stepmgr\nAuthInfo=cred_expire=300")]
 #[case::prologs_add_up("Prolog=a\nProlog=b")]
 #[case::own_nodes("NodeName=n[1-3] CPUs=1\nPartitionName=p Nodes=n[1-2],gpu")]
+#[case::odd_hostlists_that_slurm_reads("NodeName=gpu] CPUs=1\nNodeName=n[1-] CPUs=1")]
 #[case::node_set_of_nodes("NodeSet=s Nodes=anything\nPartitionName=p Nodes=s")]
 #[case::comments_and_continuations("# PartitionName=gpu\nPartitionName=p \\\n  Nodes=ALL # x")]
 fn what_slurm_takes_as_meant_is_not_reported(#[case] extra: &str) {
@@ -59,6 +60,9 @@ fn what_slurm_takes_as_meant_is_not_reported(#[case] extra: &str) {
 #[case("PartitionName=gpu Nodes=ALL", 1, "partition gpu is defined twice")]
 #[case("PartitionName=p Nodes=gpu,nosuch", 1, "partition p: nosuch is neither a node set nor a node")]
 #[case("PartitionName=p Nodes=n[1-9]", 1, "partition p: n3 is neither a node set nor a node")]
+#[case("NodeName=gpu[0- CPUs=1", 1, "nodename: a bracket of the hostlist is left open")]
+#[case("NodeName=n[1-2],m[3 CPUs=1", 1, "nodename: a bracket of the hostlist is left open")]
+#[case("PartitionName=p Nodes=n[1-", 1, "partition p: a bracket of the hostlist is left open")]
 #[case("NodeName=s CPUs=1\nNodeSet=s Feature=f", 2, "node set s has the name of a node")]
 fn what_stops_slurm_is_an_error(#[case] extra: &str, #[case] line: usize, #[case] message: &str) {
     assert_eq!(findings(extra, Some(&["n1", "n2"])), [(Severity::Error, line, message.to_owned())]);

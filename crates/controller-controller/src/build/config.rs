@@ -253,8 +253,8 @@ fn node_sets(sources: &Sources<'_>, partitions_of_user: &BTreeSet<String>) -> No
     sets
 }
 
-/// What has to stay of a partition that a NodeSet does not want any more: slurmctld crashes when it is told to forget a
-/// partition that a job record names. It is closed to new jobs first, and goes when its NodeSet tells that no job names it.
+/// What has to stay of a partition that a NodeSet does not want any more: slurmctld ends jobs whose partition it is told to
+/// forget. It is closed to new jobs first, and goes when its NodeSet tells that no job record names it.
 fn leftover_partition(set: &NodeSet, name: &str, files: Option<&Files>) -> Option<ConfLine> {
     let partition = in_force(name, files)?.partition?;
     let closed = partition.closed_to_new_jobs();

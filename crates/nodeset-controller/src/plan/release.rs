@@ -1,8 +1,8 @@
 //! How a NodeSet goes: its workers first, then the job records that name its partition, then the NodeSet itself. And how
 //! the partition goes of a NodeSet that stays.
 //!
-//! slurmctld crashes when it is told to forget a partition that a job record still names. Whoever writes slurm.conf keeps a
-//! partition that nobody wants any more, closed to new jobs, until it is said here that it may go.
+//! slurmctld ends jobs whose partition it is told to forget, and some releases crash over a mere record. Whoever writes
+//! slurm.conf keeps a partition that nobody wants any more, closed to new jobs, until it is said here that it may go.
 
 use super::effect::Effect;
 use super::update::reservation_name;

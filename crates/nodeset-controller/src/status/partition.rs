@@ -16,7 +16,8 @@ pub fn tell_partition(status: &mut NodeSetStatus, observed: &Observed, now: Time
         PartitionFate::Unknown => return,
         PartitionFate::NotDue => return remove(&mut status.conditions, PARTITION_HELD),
         PartitionFate::Open => {
-            let message = format!("its partition goes once it takes no new jobs and no job names it; {forced}");
+            let message =
+                format!("its partition goes once it takes no new jobs and no job names it; {forced}");
             (true, "TakesJobs", message)
         }
         PartitionFate::Named(1) => {
@@ -35,8 +36,8 @@ pub fn tell_partition(status: &mut NodeSetStatus, observed: &Observed, now: Time
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::scene::Scene;
     use crate::plan::records_matter;
+    use crate::plan::scene::Scene;
     use crate::plan::testing::minute;
     use crate::slurm::View;
     use rstest::rstest;

@@ -84,7 +84,8 @@ pub async fn a_single_read_counts_late(lab: &Lab) -> Result<()> {
 
 pub async fn partitions_tell_whether_they_take_jobs(lab: &Lab) -> Result<()> {
     let partitions = lab.client()?.list_partitions().await?;
-    let open: Vec<_> = partitions.iter().filter(|one| one.takes_jobs()).map(|one| one.name.as_str()).collect();
+    let open: Vec<_> =
+        partitions.iter().filter(|one| one.takes_jobs()).map(|one| one.name.as_str()).collect();
     ensure!(open.contains(&"all"), "{partitions:?}");
     Ok(())
 }

@@ -161,6 +161,34 @@ async fn jobs_of_a_partition_are_known_to_those_who_wish() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn whether_a_partition_takes_jobs_is_known_from_before_its_jobs() {
+    let mut world = World::known(&["a"]).await;
+    let open = |view: &View| {
+        let jobs = view.snapshot().and_then(|snapshot| snapshot.jobs.clone());
+        jobs.and_then(|jobs| jobs.open_partitions).map(Vec::from_iter)
+    };
+    world.slurm.submit_job(&["a"], 1, None);
+    world.until("busy", |view| !deadlines(view).is_empty()).await;
+    assert_eq!(open(&world.view()), None, "nobody asked");
+    world.requests();
+    world.until_with(JOBS, "asked", |view| open(view) == Some(vec!["all".to_owned()])).await;
+    let mut requests = world.requests();
+    requests.retain(|request| !request.contains("nodes"));
+    assert_eq!(requests, ["GET partitions/", "GET jobs/"]);
+
+    let drained = r#"{ "partitions": [{ "name": "all", "partition": { "state": ["DRAIN"] } }] }"#;
+    let answer =
+        Fault::Answer { status: http::StatusCode::OK, kind: "application/json", body: drained.to_owned() };
+    world.slurm.inject_on(Method::GET, "/partitions", answer);
+    world.drain_news();
+    assert!(world.until_told().await <= seconds(11));
+    assert_eq!(open(&world.view()), Some(vec![]));
+    world.slurm.inject_on(Method::GET, "/partitions", Fault::Refused);
+    world.until_with(JOBS, "not known", |view| open(view).is_none()).await;
+    assert!(!deadlines(&world.view()).is_empty(), "the jobs are known all the same");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_cluster_that_nobody_wants_to_know_of_is_left_alone() {
     let mut world = World::known(&["a"]).await;
     pass(230).await;
