@@ -41,8 +41,11 @@ pub fn daemons(workers: &[Worker], nodes: &Nodes, spec: Option<&PodSpec>, backof
     };
     for (name, node) in nodes {
         let fit = fit(spec, node);
-        roster.desired += usize::from(fit.run);
-        match places.get(name.as_str()) {
+        let there = places.get(name.as_str());
+        // Whoever stays on a node that takes nobody new still counts; whoever is on its way out is not replaced there.
+        let is_kept = fit.stay && there.is_some_and(|workers| workers.iter().any(|worker| !worker.terminating));
+        roster.desired += usize::from(fit.run || is_kept);
+        match there {
             None if fit.run && roster.missing.len() < BURST => {
                 roster.missing.push(Place::Node(name.clone()));
             }

@@ -79,6 +79,24 @@ fn a_node_that_is_away_for_a_moment_keeps_its_worker(#[case] taint: &str, #[case
         "",
     );
     assert_eq!(!scene.effects().is_empty(), leaves, "{:?}", scene.effects());
+    assert_eq!(scene.plan().desired, usize::from(!leaves));
+}
+
+#[rstest]
+#[case::empty(None, 0)]
+#[case::with_a_worker(Some(json!({})), 1)]
+#[case::whose_worker_is_on_its_way_out(Some(json!({ "metadata": { "deletionTimestamp": minute(1) } })), 0)]
+fn a_node_that_takes_nobody_new_is_wanted_for_whoever_stays(
+    #[case] worker: Option<Value>,
+    #[case] desired: usize,
+) {
+    let cordoned = json!({ "spec": { "taints": [
+        { "key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule" }] } });
+    let mut scene = scene().host("node-a", &cordoned);
+    if let Some(change) = worker {
+        scene = scene.worker("gpu-x", &on("node-a", &change));
+    }
+    assert_eq!(scene.plan().desired, desired);
 }
 
 #[test]
