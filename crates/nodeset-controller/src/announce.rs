@@ -134,7 +134,7 @@ impl Choice {
         let outdated = worker.hash != plan.revisions.hash;
         let cause = match self {
             Self::Marked(cause) => cause,
-            Self::Deleted(Why::Surplus) => Cause::ScaleIn,
+            Self::Deleted(Why::Surplus | Why::Unwanted) => Cause::ScaleIn,
             Self::Deleted(Why::Outdated | Why::Renamed) => Cause::Update,
             Self::Deleted(Why::Failed) => return ended(worker, Topic::DaemonFailed),
             Self::Deleted(Why::Succeeded) => return ended(worker, Topic::DaemonSucceeded),

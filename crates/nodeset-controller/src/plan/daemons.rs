@@ -43,7 +43,8 @@ pub fn daemons(workers: &[Worker], nodes: &Nodes, spec: Option<&PodSpec>, backof
         let fit = fit(spec, node);
         let there = places.get(name.as_str());
         // Whoever stays on a node that takes nobody new still counts; whoever is on its way out is not replaced there.
-        let is_kept = fit.stay && there.is_some_and(|workers| workers.iter().any(|worker| !worker.terminating));
+        let is_kept =
+            fit.stay && there.is_some_and(|workers| workers.iter().any(|worker| !worker.terminating));
         roster.desired += usize::from(fit.run || is_kept);
         match there {
             None if fit.run && roster.missing.len() < BURST => {
@@ -76,7 +77,7 @@ fn one_of(roster: &mut Roster, workers: &[&Worker], node: &NodeFacts, backoff: &
     running
         .sort_by(|one, other| other.was_busy().cmp(&one.was_busy()).then_with(|| removal_order(other, one)));
     for worker in running.into_iter().skip(1) {
-        roster.decide(worker, Fate::Leave(Cause::ScaleIn, Why::Surplus));
+        roster.decide(worker, Fate::Leave(Cause::ScaleIn, Why::Unwanted));
     }
 }
 

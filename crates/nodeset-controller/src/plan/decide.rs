@@ -9,7 +9,7 @@ use super::reservation::Schedule;
 use super::roster::{Fate, Place, Roster};
 use super::update::{Allowance, Update};
 use super::{
-    Effect, Leaving, NewPod, Obstacle, Pins, Plan, Revisions, WaitFor, Waiting, claims, daemons, pins,
+    Effect, Leaving, NewPod, Obstacle, Pins, Plan, Revisions, WaitFor, Waiting, Why, claims, daemons, pins,
     records, release, revision, roster, update,
 };
 use crate::build::{
@@ -82,7 +82,7 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan {
             None => vec![],
         };
         let owns = claims::owns(observed, &workers, |worker| {
-            matches!(roster.fate(worker), Fate::Leave(crate::worker::Cause::ScaleIn, _))
+            matches!(roster.fate(worker), Fate::Leave(_, Why::Surplus))
         });
         let records = records::defunct_records(observed, &workers);
         let pods = adoptions.into_iter().chain(creates).chain(conducted.effects).chain(owns);

@@ -140,8 +140,11 @@ pub enum Evidence {
 /// Why a pod is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// There are more pods than wanted, or the NodeSet is being deleted, or no pod is wanted on that Kubernetes node.
+    /// The NodeSet was made smaller. The only way to go that may take claims along.
     Surplus,
+    /// It has no place any more: the NodeSet is being deleted or has another scaling mode, or its Kubernetes node does not
+    /// fit or has another worker.
+    Unwanted,
     /// It has an old template.
     Outdated,
     /// It failed.

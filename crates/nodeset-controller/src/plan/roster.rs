@@ -52,12 +52,12 @@ impl Roster {
         self.fates.insert(uid(worker), fate);
     }
 
-    /// A worker is not wanted any more.
+    /// A worker has no place any more, however many are wanted.
     pub fn dismiss(&mut self, worker: &Worker) {
         let fate = if worker.is_finished() {
             Fate::Clear(why_ended(worker), None)
         } else {
-            Fate::Leave(Cause::ScaleIn, Why::Surplus)
+            Fate::Leave(Cause::ScaleIn, Why::Unwanted)
         };
         self.decide(worker, fate);
     }

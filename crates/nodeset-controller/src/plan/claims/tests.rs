@@ -217,6 +217,44 @@ fn nothing_is_written_when(
     assert_eq!(written(part, &nodeset, &workers, leaving), []);
 }
 
+/// Whether the pod `gpu-<part>` takes its claim along when the NodeSet is `change`d.
+fn takes_its_claim(part: &str, change: &Value, worker: &Value) -> bool {
+    let mut spec = json!({
+        "volumeClaimTemplates": [{ "metadata": { "name": "data" } }],
+        "persistentVolumeClaimRetentionPolicy": { "whenScaled": "Delete", "whenDeleted": "Retain" },
+    });
+    crate::plan::testing::merge(&mut spec, change);
+    let mut scene = Scene::new(&spec).worker(&format!("gpu-{part}"), worker);
+    let claim = json!({ "metadata": { "name": format!("data-gpu-{part}"), "uid": "u-claim" } });
+    let claim: PersistentVolumeClaim = serde_json::from_value(claim).unwrap();
+    scene.observed.claims.insert(claim.name_any(), claim.into());
+    let effects = scene.effects();
+    assert!(effects.iter().any(|effect| effect.starts_with("delete")), "{effects:?}");
+    effects.contains(&format!("own data-gpu-{part}"))
+}
+
+#[rstest]
+#[case::made_smaller("0", json!({ "replicas": 0 }), json!({}), true)]
+#[case::of_another_mode("n1", json!({ "replicas": 1 }), on_node("n1"), false)]
+#[case::of_the_numbered_mode("0", json!({ "scalingMode": "DaemonSet" }), json!({}), false)]
+#[case::on_a_node_that_does_not_fit(
+    "node-a",
+    json!({ "scalingMode": "DaemonSet", "template": { "spec": { "nodeSelector": { "a": "b" } } } }),
+    on_node("node-a"),
+    false
+)]
+fn only_a_nodeset_that_is_made_smaller_loses_claims(
+    #[case] part: &str,
+    #[case] change: Value,
+    #[case] mut worker: Value,
+    #[case] expected: bool,
+) {
+    let never_started =
+        json!({ "status": { "phase": "Pending", "conditions": [], "containerStatuses": [] } });
+    crate::plan::testing::merge(&mut worker, &never_started);
+    assert_eq!(takes_its_claim(part, &change, &worker), expected);
+}
+
 #[test]
 fn claims_of_somebody_else_are_told() {
     let mut scene = Scene::new(&json!({
