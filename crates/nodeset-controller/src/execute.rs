@@ -3,7 +3,8 @@
 //!
 //! The order within a batch keeps each write from being contradicted by what could go wrong with the next: the NodeSet is
 //! held before anything is made for it, pods are marked before their Slurm nodes are drained, marks are off before nodes go
-//! back to work, and a pod is deleted right after its node was seen drained.
+//! back to work, claims belong to those with whom they go before these go, and a pod is deleted right after its node was
+//! seen drained.
 
 mod basis;
 mod batch;
@@ -154,8 +155,8 @@ async fn carry_out(batch: Batch<'_>, effects: &[Effect], report: &mut Report) ->
     let looks = Looks::new(&batch);
     retire(&batch, &looks, effects, report).await;
     restore(&batch, effects, report).await;
-    let unsettled = delete_pods(&batch, &looks, effects, report).await;
-    own_claims(&batch, effects, report).await;
+    let without_claims = own_claims(&batch, effects, report).await;
+    let unsettled = delete_pods(&batch, &looks, effects, &without_claims, report).await;
     reserve(&batch, effects, report).await;
     forget_nodes(&batch, effects, report).await;
     settle_deletes(&batch, &looks, unsettled, report).await;

@@ -10,6 +10,7 @@ use crate::worker::{Cordon, PodRef, Worker};
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -42,15 +43,21 @@ pub(super) struct Unsettled<'e> {
     fault: ApiFault,
 }
 
-/// Deletes the pods of a plan; gives those deletes that were not answered.
+/// Deletes the pods of a plan; gives those deletes that were not answered. `without_claims` are the UIDs of pods that do
+/// not have the claims yet which go with them.
 pub(super) async fn delete_pods<'e>(
     batch: &Batch<'_>,
     looks: &Looks<'_>,
     effects: &'e [Effect],
+    without_claims: &BTreeSet<&str>,
     report: &mut Report,
 ) -> Vec<Unsettled<'e>> {
     let deletes = effects.iter().filter_map(|effect| {
         let Effect::Delete(removal) = effect else { return None };
+        if without_claims.contains(removal.pod.uid.as_str()) {
+            report.leave();
+            return None;
+        }
         Some(async move { (removal, delete(batch, looks, removal).await) }.boxed())
     });
     let deletes: Vec<_> = deletes.collect();
@@ -218,6 +225,15 @@ impl<'a> Looks<'a> {
             Evidence::NoSlurm => return self.prove_no_slurm(),
             Evidence::Absent(node) | Evidence::Drained(node) => node,
         };
+        match (self.known(after).await?.sight(node), evidence) {
+            (Sight::Absent, Evidence::Absent(_)) => self.prove_absent(node).await,
+            (Sight::Present(found), Evidence::Drained(_)) if found.is_drained() => Ok(()),
+            (sight, _) => Err(format!("Slurm shows {node} otherwise: {sight:?}")),
+        }
+    }
+
+    /// What a look shows that was answered a moment ago, and began after that moment; else why there is none.
+    pub async fn known(&self, after: Option<u64>) -> Result<View, String> {
         let mut latest = self.latest.lock().await;
         let serves =
             |look: &Look| look.answered.elapsed() <= PROOF && after.is_none_or(|after| look.began > after);
@@ -228,11 +244,7 @@ impl<'a> Looks<'a> {
         match &latest.insert(look).view {
             View::NotExpected => Err("Slurm is not expected any more".to_owned()),
             View::Unknown { why, .. } => Err(why.clone()),
-            view @ View::Known(_) => match (view.sight(node), evidence) {
-                (Sight::Absent, Evidence::Absent(_)) => self.prove_absent(node).await,
-                (Sight::Present(found), Evidence::Drained(_)) if found.is_drained() => Ok(()),
-                (sight, _) => Err(format!("Slurm shows {node} otherwise: {sight:?}")),
-            },
+            view @ View::Known(_) => Ok(view.clone()),
         }
     }
 

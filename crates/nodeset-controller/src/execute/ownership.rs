@@ -11,6 +11,7 @@ use kube::api::Patch;
 use serde_json::json;
 use slinky_api::ownership::controller_reference;
 use slinky_api::v1beta1::NodeSet;
+use std::collections::BTreeSet;
 use tracing::info;
 
 /// Takes from the NodeSet what keeps it.
@@ -70,21 +71,32 @@ async fn may_adopt(batch: &Batch<'_>, report: &mut Report) -> bool {
     }
 }
 
-/// Gives claims their owners.
-pub(super) async fn own_claims(batch: &Batch<'_>, effects: &[Effect], report: &mut Report) {
+/// Gives claims their owners. Gives the UIDs of those who do not have theirs yet.
+pub(super) async fn own_claims<'e>(
+    batch: &Batch<'_>,
+    effects: &'e [Effect],
+    report: &mut Report,
+) -> BTreeSet<&'e str> {
     let patches = effects.iter().filter_map(|effect| {
         let Effect::Own { claim, uid, version, owners } = effect else { return None };
         let patch = Patch::Merge(exactly(uid, version, json!({ "ownerReferences": owners })));
-        Some(async move { (claim, batch.patch::<PersistentVolumeClaim>(claim, patch).await) }.boxed())
+        Some(async move { (claim, owners, batch.patch::<PersistentVolumeClaim>(claim, patch).await) }.boxed())
     });
     let patches: Vec<_> = patches.collect();
-    for (claim, result) in side_by_side(PARALLEL, patches).await {
+    let mut without = BTreeSet::new();
+    for (claim, owners, result) in side_by_side(PARALLEL, patches).await {
         match result {
             Ok(_) => {
                 info!(batch = %batch.id, claim, "Changed the owners of a claim");
                 report.did(Deed::Owned);
             }
-            Err(fault) => report.lose(format!("PersistentVolumeClaim {claim}"), &fault),
+            Err(fault) => {
+                if !fault.is_gone() {
+                    without.extend(owners.iter().map(|owner| owner.uid.as_str()));
+                }
+                report.lose(format!("PersistentVolumeClaim {claim}"), &fault);
+            }
         }
     }
+    without
 }

@@ -74,9 +74,46 @@ async fn a_claim_gets_its_owners_if_it_is_as_it_was() {
     assert_eq!((report.count(Deed::Owned), report.failures), (1, vec![]));
 }
 
+/// A claim that goes with a pod, and the delete of that pod.
+fn gone_together(world: &World) -> Vec<Effect> {
+    let claim = json!({ "metadata": { "name": "data", "namespace": "ns" }, "spec": {} });
+    let PodRef { name: claim, uid, version } = reference(&world.api.put::<PersistentVolumeClaim>(claim));
+    let pod = world.marked("w-0");
+    let live: Pod = serde_json::from_value(Value::clone(&world.get::<Pod>("w-0").unwrap())).unwrap();
+    let owners = slinky_api::ownership::controller_reference(&live).into_iter().collect();
+    vec![delete(&pod, Evidence::Needless), Effect::Own { claim, uid, version, owners }]
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_goes_with_a_pod_is_its_own_before_it_goes() {
+    let world = World::new(&[]).await;
+    world.perform(gone_together(&world)).await;
+    assert_eq!(world.writes(), ["patch persistentvolumeclaims data", "delete pods w-0"]);
+}
+
+#[rstest]
+#[case::changed_meanwhile(|world: &World| drop(world.api.edit::<PersistentVolumeClaim>("ns", "data", |claim| {
+    claim["spec"]["volumeName"] = json!("v");
+})), 0)]
+#[case::failing(|world: &World| world.fate(|call| match call.verb {
+    Verb::Patch => Fate::Refused(Failure::InternalError),
+    _ => Fate::Served,
+}), 0)]
+#[case::gone(|world: &World| world.forget::<PersistentVolumeClaim>("data"), 1)]
+#[tokio::test(start_paused = true)]
+async fn a_pod_waits_for_the_claims_that_go_with_it(#[case] change: fn(&World), #[case] deletes: usize) {
+    let world = World::new(&[]).await;
+    let effects = gone_together(&world);
+    change(&world);
+    let report = world.perform(effects).await;
+    assert_eq!(count(&world.writes(), "delete pods"), deletes);
+    assert_eq!(report.again.is_some(), deletes == 0);
+}
+
 #[tokio::test(start_paused = true)]
 async fn reservations_come_and_go_and_records_go_last() {
     let world = World::new(&["w-0", "w-1", "gone"]).await;
+    world.abandon(&["gone"]).await;
     let request = ReservationRequest {
         name: "maint".to_owned(),
         start: Timestamp::from_second(1_900_000_000).unwrap(),
