@@ -48,7 +48,11 @@ pub(super) async fn retire(batch: &Batch<'_>, looks: &Looks<'_>, effects: &[Effe
     }
     // Slurm has no conditional writes: the last moment to see that somebody else was faster.
     let now = looks.now().await;
+    let wanted = drains.len();
     drains.retain(|drain| may_drain(&now, drain));
+    if drains.len() < wanted {
+        report.leave();
+    }
     // Equal reasons share requests.
     let mut by_reason = BTreeMap::<&str, Vec<&str>>::new();
     for Drain { node, reason } in drains {

@@ -163,6 +163,7 @@ async fn whoever_drained_a_node_a_moment_before_us_keeps_the_last_word() {
     let report = world.perform(drains.to_vec()).await;
     assert_eq!(world.writes(), ["POST nodes/ w-1 DRAIN"]);
     assert_eq!(report.count(Deed::Drained), 1);
+    assert_eq!(report.again, Some(seconds(1)), "the others are looked at again");
     assert_eq!(world.slurm.kept_from_work("w-0").as_deref(), Some("bad disk"));
 }
 
