@@ -158,7 +158,7 @@ async fn carry_out(batch: Batch<'_>, effects: &[Effect], report: &mut Report) ->
     let without_claims = own_claims(&batch, effects, report).await;
     let unsettled = delete_pods(&batch, &looks, effects, &without_claims, report).await;
     reserve(&batch, effects, report).await;
-    forget_nodes(&batch, effects, report).await;
+    forget_nodes(&batch, &looks, effects, report).await;
     settle_deletes(&batch, &looks, unsettled, report).await;
     batch.settle_patches().await;
     for Failure { object, category, message } in &report.failures {

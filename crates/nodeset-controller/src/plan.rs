@@ -37,6 +37,7 @@ pub use fit::expected_hostname;
 pub use mirror::states;
 pub use obstacle::Obstacle;
 pub use pins::Pins;
+pub use records::abandoned_by;
 pub use release::{Leaving, PartitionFate, partition_fate, records_matter};
 pub use reservation::{Told, matters as reservation_matters};
 pub use revision::RevisionStep;

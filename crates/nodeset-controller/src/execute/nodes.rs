@@ -1,11 +1,14 @@
 //! Writes to Slurm. None is sent twice: a copy that was thought lost may be carried out late, when the world has gone on.
 
 use super::batch::{Batch, Fault, SlurmFault};
+use super::delete::Looks;
 use super::notices::{Subject, Topic};
 use super::report::{Deed, Report};
 use super::writes::side_by_side;
-use crate::plan::Effect;
+use crate::plan::{Effect, abandoned_by};
+use crate::slurm::Sight;
 use futures::FutureExt;
+use k8s_openapi::api::core::v1::Pod;
 use slurm_conf::hostlist::fold_set;
 use slurm_rest::{Error, NodeUpdate, errno};
 use tracing::info;
@@ -84,6 +87,31 @@ impl<'n> Updated<'n> {
     }
 }
 
+/// Shows that a record still says that it was this pod's, and that neither the pod nor a slurmd is there; else says what
+/// stands against it.
+async fn prove_abandoned(
+    batch: &Batch<'_>,
+    looks: &Looks<'_>,
+    node: &str,
+    pod: &str,
+    host: &str,
+) -> Result<(), String> {
+    match batch.attempt(batch.api::<Pod>().get_metadata_opt(pod)).await {
+        Ok(None) => {}
+        Ok(Some(_)) => return Err(format!("Pod {pod} is there")),
+        Err(fault) => return Err(fault.message()),
+    }
+    let view = looks.known(None).await?;
+    let sight = view.sight(node);
+    let Sight::Present(record) = sight else {
+        return Err(format!("Slurm shows {node} otherwise: {sight:?}"));
+    };
+    match abandoned_by(batch.nodeset, record) {
+        Some(info) if info.pod_name == pod && info.node == host => Ok(()),
+        _ => Err(format!("{node} is not silent any more, or not ours")),
+    }
+}
+
 /// Makes, changes and deletes reservations.
 pub(super) async fn reserve(batch: &Batch<'_>, effects: &[Effect], report: &mut Report) {
     for effect in effects {
@@ -107,14 +135,33 @@ pub(super) async fn reserve(batch: &Batch<'_>, effects: &[Effect], report: &mut 
 }
 
 /// Deletes the records of Slurm nodes that no pod stands behind.
-pub(super) async fn forget_nodes(batch: &Batch<'_>, effects: &[Effect], report: &mut Report) {
+pub(super) async fn forget_nodes(
+    batch: &Batch<'_>,
+    looks: &Looks<'_>,
+    effects: &[Effect],
+    report: &mut Report,
+) {
     let deletes = effects.iter().filter_map(|effect| {
         let Effect::Forget { node, pod, host } = effect else { return None };
-        let delete = batch.slurm(|cluster| cluster.delete_node(node));
-        Some(async move { (node, pod, host, delete.await) }.boxed())
+        let forget = async move {
+            let result = match prove_abandoned(batch, looks, node, pod, host).await {
+                Ok(()) => Ok(batch.slurm(|cluster| cluster.delete_node(node)).await),
+                Err(doubt) => Err(doubt),
+            };
+            (node, pod, host, result)
+        };
+        Some(forget.boxed())
     });
     let deletes: Vec<_> = deletes.collect();
     for (node, pod, host, result) in side_by_side(PARALLEL, deletes).await {
+        let result = match result {
+            Ok(result) => result,
+            Err(doubt) => {
+                info!(batch = %batch.id, node, pod, doubt, "Did not delete the record of a Slurm node");
+                report.leave();
+                continue;
+            }
+        };
         match result {
             Ok(()) => {
                 info!(batch = %batch.id, node, pod, "Deleted the record of a Slurm node");

@@ -196,6 +196,27 @@ impl World {
         self.slurm.client().update_nodes(&[node], &update).await.unwrap();
     }
 
+    /// The comment of a Slurm node says that it is a worker of the NodeSet; `change` is merged into it.
+    async fn comment(&self, node: &str, change: &Value) {
+        let mut comment = json!({
+            "namespace": "ns", "podName": format!("{node}-pod"), "node": "host",
+            "nodeSetName": "gpu", "nodeSetUID": self.nodeset.metadata.uid,
+        });
+        merge(&mut comment, change);
+        let update = NodeUpdate::Comment(comment.to_string());
+        self.slurm.client().update_nodes(&[node], &update).await.unwrap();
+    }
+
+    /// Nobody stands any more behind the records of these nodes, which were workers.
+    async fn abandon(&self, nodes: &[&str]) {
+        for node in nodes {
+            self.comment(node, &json!({})).await;
+            self.slurm.stop_slurmd(node);
+        }
+        sleep(seconds(60)).await;
+        self.log.0.lock().unwrap().clear();
+    }
+
     fn owner(&self) -> Value {
         json!(slinky_api::ownership::controller_reference(&*self.nodeset))
     }

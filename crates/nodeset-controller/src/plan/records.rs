@@ -7,7 +7,7 @@ use crate::observe::Observed;
 use crate::slurm::View;
 use crate::worker::Worker;
 use kube::ResourceExt;
-use slinky_api::v1beta1::{PruneSlurmNodeRecords, ScalingMode};
+use slinky_api::v1beta1::{NodeSet, PruneSlurmNodeRecords, ScalingMode};
 use slurm_rest::{Node, NodeState};
 
 /// The records to delete, in the order of their names.
@@ -24,19 +24,24 @@ pub fn defunct_records(observed: &Observed, workers: &[Worker]) -> Vec<Effect> {
 }
 
 fn defunct(observed: &Observed, workers: &[Worker], node: &Node) -> Option<Effect> {
-    let info = PodInfo::parse(&node.comment)?;
-    let nodeset = &observed.nodeset;
-    let ours = info.namespace == nodeset.namespace().unwrap_or_default()
-        && info.node_set_name == nodeset.name_any()
-        && nodeset.uid().is_some_and(|uid| uid == info.node_set_uid);
-    let silent = node.is(&NodeState::Down) && node.is(&NodeState::NotResponding);
+    let info = abandoned_by(&observed.nodeset, node)?;
     let backed =
         workers.iter().any(|worker| worker.name() == info.pod_name || worker.slurm_name == node.name);
     let hosted = observed.nodes.get(&info.node).is_some_and(|host| expected_hostname(host) == node.name);
-    let named = !info.pod_name.is_empty() && !info.node.is_empty();
-    (ours && silent && named && !backed && !hosted).then(|| Effect::Forget {
+    (!backed && !hosted).then(|| Effect::Forget {
         node: node.name.clone(),
         pod: info.pod_name,
         host: info.node,
     })
+}
+
+/// The worker of this NodeSet that a record was for, if its slurmd is silent.
+pub fn abandoned_by(nodeset: &NodeSet, node: &Node) -> Option<PodInfo> {
+    let info = PodInfo::parse(&node.comment)?;
+    let ours = info.namespace == nodeset.namespace().unwrap_or_default()
+        && info.node_set_name == nodeset.name_any()
+        && nodeset.uid().is_some_and(|uid| uid == info.node_set_uid);
+    let silent = node.is(&NodeState::Down) && node.is(&NodeState::NotResponding);
+    let named = !info.pod_name.is_empty() && !info.node.is_empty();
+    (ours && silent && named).then_some(info)
 }

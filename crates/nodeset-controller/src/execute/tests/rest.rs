@@ -114,16 +114,8 @@ async fn a_pod_waits_for_the_claims_that_go_with_it(#[case] change: fn(&World), 
 async fn reservations_come_and_go_and_records_go_last() {
     let world = World::new(&["w-0", "w-1", "gone"]).await;
     world.abandon(&["gone"]).await;
-    let request = ReservationRequest {
-        name: "maint".to_owned(),
-        start: Timestamp::from_second(1_900_000_000).unwrap(),
-        minutes: 60,
-        flags: vec!["MAINT".to_owned()],
-        users: vec!["slurm".to_owned()],
-        nodes: vec!["w-0".to_owned()],
-    };
-    let forget =
-        Effect::Forget { node: "gone".to_owned(), pod: "gone-pod".to_owned(), host: "host".to_owned() };
+    let request = reservation(Timestamp::from_second(1_900_000_000).unwrap());
+    let forget = forget("gone");
     let nodes = Effect::ReserveNodes { name: "maint".to_owned(), nodes: vec!["w-1".to_owned()] };
     let report = world.perform(vec![forget, Effect::Reserve(Box::new(request)), nodes]).await;
     assert_eq!(world.writes(), ["POST reservation maint", "POST reservation maint", "DELETE node/gone"]);
@@ -140,20 +132,61 @@ async fn reservations_come_and_go_and_records_go_last() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_record_that_a_job_holds_is_kept_and_that_is_said() {
+async fn a_record_that_a_reservation_holds_is_kept_and_that_is_said() {
     let world = World::new(&["w-0", "w-1"]).await;
-    world.slurm.submit_job(&["w-0"], 1, None);
-    let forget = ["w-0", "w-1"].map(|node| Effect::Forget {
-        node: node.to_owned(),
-        pod: String::new(),
-        host: String::new(),
-    });
-    let report = world.perform(forget.to_vec()).await;
+    let start = (world.slurm.clock())() + seconds(30);
+    world.slurm.client().put_reservation(&reservation(start)).await.unwrap();
+    world.abandon(&["w-0", "w-1"]).await;
+    let report = world.perform(["w-0", "w-1"].map(forget).to_vec()).await;
     assert_eq!(report.count(Deed::Forgotten), 1);
     assert_eq!(
         (report.failures[0].object.as_str(), report.failures[0].category),
         ("Slurm node w-0", "rejected")
     );
+}
+
+#[rstest]
+#[case::its_slurmd_is_back(|world: &World| world.slurm.start_slurmd("w-0"))]
+#[case::its_pod_is_back(|world: &World| drop(world.pod("w-0-pod", &json!({}))))]
+#[case::slurm_is_silent(|world: &World| world.slurm.inject(Fault::Refused))]
+#[tokio::test(start_paused = true)]
+async fn a_record_that_somebody_stands_behind_again_is_kept(#[case] change: fn(&World)) {
+    let world = World::new(&["w-0"]).await;
+    world.abandon(&["w-0"]).await;
+    change(&world);
+    let report = world.perform(vec![forget("w-0")]).await;
+    assert_eq!(world.writes(), Vec::<String>::new());
+    assert_eq!((report.count(Deed::Forgotten), report.again), (0, Some(seconds(1))));
+}
+
+#[rstest]
+#[case::another_nodeset(json!({ "nodeSetUID": "older" }))]
+#[case::another_pod(json!({ "podName": "other" }))]
+#[case::another_host(json!({ "node": "other" }))]
+#[tokio::test(start_paused = true)]
+async fn a_record_that_says_something_else_by_now_is_kept(#[case] change: Value) {
+    let world = World::new(&["w-0"]).await;
+    world.abandon(&["w-0"]).await;
+    world.comment("w-0", &change).await;
+    world.perform(vec![forget("w-0")]).await;
+    assert_eq!(world.writes(), Vec::<String>::new());
+}
+
+/// A reservation of `w-0`.
+fn reservation(start: Timestamp) -> ReservationRequest {
+    ReservationRequest {
+        name: "maint".to_owned(),
+        start,
+        minutes: 60,
+        flags: vec!["MAINT".to_owned()],
+        users: vec!["slurm".to_owned()],
+        nodes: vec!["w-0".to_owned()],
+    }
+}
+
+/// The delete of an abandoned record.
+fn forget(node: &str) -> Effect {
+    Effect::Forget { node: node.to_owned(), pod: format!("{node}-pod"), host: "host".to_owned() }
 }
 
 #[tokio::test(start_paused = true)]
