@@ -10,6 +10,7 @@
 
 pub mod conditions;
 pub mod crd;
+mod duration;
 pub mod labels;
 pub mod names;
 pub mod ownership;
@@ -17,6 +18,7 @@ mod raw;
 mod schema;
 pub mod v1beta1;
 
+pub use duration::{Duration, DurationError};
 pub use raw::{IllTyped, Raw};
 
 /// The API group of all kinds.

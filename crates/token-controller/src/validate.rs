@@ -119,6 +119,8 @@ mod tests {
     #[case::empty_reference(json!({ "jwtKeyRef": { "key": "k" } }), "spec.jwtKeyRef names no Secret")]
     #[case::path(json!({ "jwtKeyRef": { "name": "../auth", "key": "k" } }), "\"../auth\" cannot be the name of a Secret")]
     #[case::no_duration(json!({ "lifetime": "for ever" }), "spec.lifetime cannot be read")]
+    #[case::longer_than_anything(json!({ "lifetime": "99999999999999999999h" }), "spec.lifetime cannot be read")]
+    #[case::shorter_than_nothing(json!({ "lifetime": "1h-2h" }), "spec.lifetime cannot be read")]
     #[case::capital_user(json!({ "username": "Alice" }), "\"t-jwt-Alice\" cannot be the name of a Secret")]
     #[case::underscore(json!({ "username": "a_b" }), "set spec.secretRef")]
     #[case::empty_user(json!({ "username": "" }), "\"t-jwt-\" cannot be the name of a Secret")]

@@ -205,12 +205,12 @@ fn again(
     let matures = workers
         .iter()
         .filter(|worker| worker.is_healthy() && !worker.is_available(min_ready, now))
-        .filter_map(|worker| worker.ready?.since.map(|since| since + min_ready));
+        .filter_map(|worker| worker.ready?.since.map(|since| min_ready - now.duration_since(since)));
     let retries = waiting.iter().filter_map(|waiting| match waiting.for_ {
-        WaitFor::Backoff(time) => Some(time),
+        WaitFor::Backoff(time) => Some(time.duration_since(now)),
         WaitFor::Drain | WaitFor::Slurm | WaitFor::LostJob | WaitFor::Others => None,
     });
     let unregistered = update::becomes_overdue(workers, slurm, now);
     let next = matures.chain(retries).chain(unregistered).min()?;
-    Some(Duration::from_secs(1) + Duration::try_from(next.duration_since(now)).unwrap_or_default())
+    Some(Duration::from_secs(1) + Duration::try_from(next).unwrap_or_default())
 }

@@ -29,7 +29,7 @@ impl Allowance {
         let max_unavailable = match rolling.max_unavailable.read() {
             Ok(Some(IntOrString::Int(number))) => usize::try_from(number).unwrap_or(1),
             Ok(Some(IntOrString::String(text))) => {
-                percentage(&text).map_or(1, |percent| (desired * percent).div_ceil(100))
+                percentage(&text).map_or(1, |percent| desired.saturating_mul(percent).div_ceil(100))
             }
             Ok(None) | Err(_) => 1,
         };
@@ -138,17 +138,20 @@ impl Update<'_> {
 
     fn is_unregistered(&self, worker: &Worker) -> bool {
         let since = worker.ready.and_then(|ready| ready.since);
-        since.is_some_and(|since| since + UNREGISTERED_LIMIT <= self.now)
+        since.is_some_and(|since| self.now.duration_since(since) >= UNREGISTERED_LIMIT)
             && self.slurm.sight(&worker.slurm_name) == Sight::Absent
     }
 }
 
-/// When the next healthy worker that Slurm does not know will have been ready for too long.
-pub fn becomes_overdue(workers: &[Worker], slurm: &View, now: Timestamp) -> Option<Timestamp> {
+/// In how long the next healthy worker that Slurm does not know will have been ready for too long.
+pub fn becomes_overdue(workers: &[Worker], slurm: &View, now: Timestamp) -> Option<SignedDuration> {
     let is_absent = |worker: &Worker| slurm.sight(&worker.slurm_name) == Sight::Absent;
     let strangers = workers.iter().filter(|worker| worker.is_healthy() && is_absent(worker));
-    let due = strangers.filter_map(|worker| worker.ready?.since.map(|since| since + UNREGISTERED_LIMIT));
-    due.filter(|time| *time > now).min()
+    let ready = strangers.filter_map(|worker| worker.ready?.since);
+    ready
+        .map(|since| UNREGISTERED_LIMIT - now.duration_since(since))
+        .filter(SignedDuration::is_positive)
+        .min()
 }
 
 fn same(one: &Worker, other: &Worker) -> bool {

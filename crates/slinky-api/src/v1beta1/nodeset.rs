@@ -1,12 +1,11 @@
 //! `NodeSet`: pods that are Slurm nodes.
 
 use super::common::{LocalObjectReference, PodTemplate, SecretKeySelector, enabled, is_zero, one};
-use crate::{Raw, schema};
+use crate::{Duration, Raw, schema};
 use k8s_openapi::api::core::v1::{Container, PersistentVolumeClaim};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::CustomResource;
-use kube::core::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

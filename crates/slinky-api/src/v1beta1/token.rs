@@ -1,10 +1,9 @@
 //! `Token`: a JSON Web Token for a Slurm user.
 
 use super::common::{SecretKeySelector, enabled};
-use crate::{IllTyped, Raw, schema};
+use crate::{Duration, IllTyped, Raw, schema};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::CustomResource;
-use kube::core::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
@@ -78,11 +77,8 @@ impl TokenSpec {
     /// How long the token should be valid. Zero counts as not set, and so does a negative
     /// lifetime: a token that is born expired helps nobody.
     pub fn effective_lifetime(&self) -> Result<std::time::Duration, IllTyped> {
-        let lifetime = match self.lifetime.read()? {
-            Some(written) if !written.is_negative() => written.into(),
-            _ => std::time::Duration::ZERO,
-        };
-        Ok(if lifetime.is_zero() { DEFAULT_LIFETIME } else { lifetime })
+        let lifetime = self.lifetime.read()?.and_then(Duration::length);
+        Ok(lifetime.filter(|lifetime| !lifetime.is_zero()).unwrap_or(DEFAULT_LIFETIME))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Numbers: how many workers there are, which ones come and which ones go.
 
 use crate::plan::scene::Scene;
+use crate::plan::update::Allowance;
 use crate::plan::{Obstacle, WaitFor};
 use rstest::rstest;
 use serde_json::json;
@@ -136,6 +137,27 @@ fn whoever_fails_again_and_again_is_replaced_later_and_later() {
     let plan = scene.plan();
     assert!(plan.effects.is_empty(), "{:?}", plan.effects);
     assert_eq!(plan.again, Some(std::time::Duration::from_secs(61)));
+}
+
+/// The last moment that there is: no time can be counted from it on.
+#[rstest]
+#[case::registered(true)]
+#[case::unknown_to_slurm(false)]
+fn a_worker_that_says_to_be_ready_since_the_end_of_time_is_waited_for(#[case] registered: bool) {
+    let ready = json!({ "type": "Ready", "status": "True", "lastTransitionTime": jiff::Timestamp::MAX });
+    let mut scene = Scene::new(&json!({ "replicas": 1, "minReadySeconds": i32::MAX }))
+        .worker("gpu-0", &json!({ "status": { "conditions": [ready] } }));
+    if registered {
+        scene = scene.slurm("gpu-0", &["IDLE"], "");
+    }
+    assert!(scene.plan().again.is_some());
+}
+
+#[test]
+fn a_percentage_beyond_all_numbers_is_everybody() {
+    let strategy = json!({ "rollingUpdate": { "maxUnavailable": format!("{}%", usize::MAX) } });
+    let scene = Scene::new(&json!({ "replicas": 3, "updateStrategy": strategy }));
+    assert_eq!(Allowance::of(&scene.observed.nodeset, 3).floor(), 0);
 }
 
 #[test]
