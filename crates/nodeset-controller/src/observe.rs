@@ -23,7 +23,8 @@ pub struct Observed {
     pub siblings: Vec<Arc<NodeSet>>,
     /// Pods that are this NodeSet's, or could be: they have its labels, or it controls them.
     pub pods: Vec<Arc<Pod>>,
-    /// Its revisions: those that it controls, and those without controller that have its labels.
+    /// Its revisions: those that it controls, and those without controller that have its labels. Besides, those of others
+    /// whose names begin like theirs.
     pub revisions: Vec<Arc<ControllerRevision>>,
     /// The claims of its pods, by name; read only if it has claim templates.
     pub claims: BTreeMap<String, Arc<PersistentVolumeClaim>>,

@@ -101,16 +101,25 @@ fn fnv(bytes: impl Iterator<Item = u8>) -> u32 {
     bytes.fold(0x811c_9dc5, |hash: u32, byte| hash.wrapping_mul(0x0100_0193) ^ u32::from(byte))
 }
 
+/// The name of the object that keeps the revision of this hash.
+pub fn revision_name(nodeset: &NodeSet, hash: &str) -> String {
+    let owner = nodeset.name_any();
+    format!("{}-{hash}", owner.get(..LONGEST_PREFIX).unwrap_or(&owner))
+}
+
 /// The object that keeps a revision.
 pub fn build_revision(nodeset: &NodeSet, data: Value, hash: &str, number: i64) -> ControllerRevision {
-    let owner = nodeset.name_any();
     let user = nodeset.spec.template.as_ref().and_then(|template| template.metadata.as_ref());
     let ours = Labels::from([(REVISION_HASH.to_owned(), hash.to_owned())]);
     let labels =
         layered([user.and_then(|user| user.labels.as_ref()), Some(&selector_labels(nodeset)), Some(&ours)]);
-    let name = format!("{}-{hash}", owner.get(..LONGEST_PREFIX).unwrap_or(&owner));
     ControllerRevision {
-        metadata: child_metadata(nodeset, &name, labels, layered_annotations([Some(nodeset.annotations())])),
+        metadata: child_metadata(
+            nodeset,
+            &revision_name(nodeset, hash),
+            labels,
+            layered_annotations([Some(nodeset.annotations())]),
+        ),
         data: Some(RawExtension(data)),
         revision: number,
     }

@@ -2,6 +2,7 @@
 //! done before.
 
 use super::Observed;
+use crate::build::revision_name;
 use crate::cache::concerns;
 use crate::plan::{records_matter, reservation_matters};
 use crate::slurm::{ClusterKey, View, Wish};
@@ -87,14 +88,16 @@ fn siblings(nodeset: &Arc<NodeSet>, world: &World) -> Vec<Arc<NodeSet>> {
 
 fn revisions(nodeset: &NodeSet, world: &World) -> Vec<Arc<ControllerRevision>> {
     let (namespace, labels) = (nodeset.namespace(), selector_labels(nodeset));
+    let beginning = revision_name(nodeset, "");
     let mut ours = world.revisions.state();
     ours.retain(|revision| {
         let labelled = || labels.iter().all(|(key, value)| revision.labels().get(key) == Some(value));
+        let named = revision.name_any().starts_with(&beginning);
         revision.namespace() == namespace
             && match control_of(&revision.metadata, nodeset) {
                 Control::Ours => true,
-                Control::Orphan => labelled(),
-                Control::Foreign(_) => false,
+                Control::Orphan => named || labelled(),
+                Control::Foreign(_) => named,
             }
     });
     ours.sort_by_key(|revision| revision.name_any());

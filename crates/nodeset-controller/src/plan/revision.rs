@@ -5,6 +5,7 @@
 
 mod meaning;
 
+use crate::build::revision_name;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::ResourceExt;
 use meaning::same_meaning;
@@ -59,7 +60,7 @@ pub enum RevisionStep {
     Delete(String),
 }
 
-/// Decides about revisions. `data` is what the current one says, `hashes_in_use` are those of pods, and `hash` gives that
+/// Decides about revisions. Those of others are listed too, because two cannot have one name. `data` is what the current one says, `hashes_in_use` are those of pods, and `hash` gives that
 /// of `data` after so many collisions.
 pub fn decide(
     nodeset: &NodeSet,
@@ -68,21 +69,29 @@ pub fn decide(
     hashes_in_use: &BTreeSet<String>,
     hash: impl Fn(i32) -> String,
 ) -> Revisions {
-    let history = history(nodeset, listed);
+    let mut collision_count =
+        nodeset.status.as_ref().and_then(|status| status.collision_count).unwrap_or_default();
+    let wanted = revision_name(nodeset, &hash(collision_count));
+    let is_wanted = |revision: &ControllerRevision| {
+        revision.name_any() == wanted && same_meaning(said_by(revision), data)
+    };
+    let history = history(nodeset, listed, is_wanted);
     let latest = history.last();
     let number = latest.map_or(1, |latest| latest.revision.revision.saturating_add(1));
     let equal = history.iter().rev().find_map(|past| {
-        let said = past.revision.data.as_ref().map_or(&Value::Null, |data| &data.0);
-        same_meaning(said, data).then_some(past).zip(past.hash.as_deref())
+        same_meaning(said_by(past.revision), data).then_some(past).zip(past.hash.as_deref())
     });
-    let mut collision_count =
-        nodeset.status.as_ref().and_then(|status| status.collision_count).unwrap_or_default();
     let (hash, change) = if let Some((current, hash)) = equal {
         let is_latest = latest.is_some_and(|latest| latest.name == current.name);
         let step = RevisionStep::Renumber { name: current.name.clone(), number };
         (hash.to_owned(), (!is_latest && !current.is_going).then_some(step))
     } else {
-        let is_free = |count: &i32| !history.iter().any(|past| past.is_known_by(&hash(*count)));
+        let is_free = |count: &i32| {
+            let hash = hash(*count);
+            let name = revision_name(nodeset, &hash);
+            !history.iter().any(|past| past.is_known_by(&hash))
+                && !listed.iter().any(|other| other.name_any() == name)
+        };
         collision_count = (collision_count..i32::MAX).find(is_free).unwrap_or(collision_count);
         let hash = hash(collision_count);
         (hash.clone(), Some(RevisionStep::Create { hash, number }))
@@ -116,15 +125,25 @@ impl Past<'_> {
     }
 }
 
-/// Revisions that are this NodeSet's, and those that are nobody's and have its labels; the latest comes last.
-fn history<'a>(nodeset: &NodeSet, listed: &'a [Arc<ControllerRevision>]) -> Vec<Past<'a>> {
+/// What a revision says.
+fn said_by(revision: &ControllerRevision) -> &Value {
+    revision.data.as_ref().map_or(&Value::Null, |data| &data.0)
+}
+
+/// Revisions that are this NodeSet's, and those that are nobody's and have its labels or are the one that would be made;
+/// the latest comes last.
+fn history<'a>(
+    nodeset: &NodeSet,
+    listed: &'a [Arc<ControllerRevision>],
+    is_wanted: impl Fn(&ControllerRevision) -> bool,
+) -> Vec<Past<'a>> {
     let selector = selector_labels(nodeset);
     let mut history: Vec<_> = listed
         .iter()
         .filter_map(|revision| {
             let is_orphan = match control_of(&revision.metadata, nodeset) {
                 Control::Ours => false,
-                Control::Orphan if has_labels(revision, &selector) => true,
+                Control::Orphan if has_labels(revision, &selector) || is_wanted(revision) => true,
                 Control::Orphan | Control::Foreign(_) => return None,
             };
             Some(Past {

@@ -137,6 +137,10 @@ fn delete(name: &str) -> RevisionStep {
 #[case::of_a_nodeset_before_of_that_name(
     vec![stored("a", 7, &data("new")).of_another_owner()], "new0", vec![create("new0", 1)]
 )]
+#[case::orphan_of_the_very_name_that_says_the_same(
+    vec![stored("new0", 1, &data("new")).orphaned().without(&["app.kubernetes.io/instance"])],
+    "new0", vec![adopt("foo-new0"), label("foo-new0", "new0")]
+)]
 #[case::orphan_with_our_labels(vec![stored("a", 1, &data("new")).orphaned()], "a", vec![adopt("foo-a")])]
 #[case::orphan_without_our_labels(
     vec![stored("a", 7, &data("new")).orphaned().without(&["app.kubernetes.io/instance"])],
@@ -201,6 +205,20 @@ fn a_hash_means_one_revision(
     let hash = format!("new{collisions}");
     assert_eq!(revisions.steps, [create(&hash, number)]);
     assert_eq!((revisions.hash, revisions.collision_count), (hash, collisions));
+}
+
+#[rstest]
+#[case::of_another_owner(vec![stored("new0", 1, &data("old")).of_another_owner()], 1)]
+#[case::of_another_owner_with_the_same_data(vec![stored("new0", 1, &data("new")).of_another_owner()], 1)]
+#[case::of_nobody(vec![stored("new0", 1, &data("old")).orphaned().without(&["app.kubernetes.io/name"])], 1)]
+#[case::of_several(
+    vec![stored("new0", 1, &data("old")).of_another_owner(), stored("new1", 1, &data("old")).of_another_owner()], 2
+)]
+#[case::under_another_name(vec![stored("new0", 1, &data("old")).of_another_owner().named("bar-new0")], 0)]
+fn a_name_that_somebody_else_has_is_not_ours(#[case] listed: Vec<Stored>, #[case] collisions: i32) {
+    let revisions = decided(&nodeset(10, None), listed, &[]);
+    assert_eq!(revisions.steps, [create(&format!("new{collisions}"), 1)]);
+    assert_eq!(revisions.collision_count, collisions);
 }
 
 #[test]
