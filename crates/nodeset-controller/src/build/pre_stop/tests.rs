@@ -49,29 +49,47 @@ fn run(directory: &Path, script: &str) -> Output {
         .unwrap()
 }
 
-fn record(state: &str) -> String {
+fn record(state: &str, reason: &str) -> String {
+    let reason = if reason.is_empty() { String::new() } else { format!("Reason={reason} [root@now] ") };
     format!(
         "NodeName=gpu-0 CoresPerSocket=1 OS=Linux 6.1.0 #1 SMP Debian RealMemory=1 {state}ThreadsPerCore=1 \
-         Partitions=p  BootTime=None Comment=State=IDLE+DRAIN Reason=State=IDLE+DRAIN was last week [root@now]\n"
+         Partitions=p  BootTime=None {reason}Comment=State=IDLE+DRAIN [1] Extra=none\n"
     )
 }
 
 const LOOK: &str = "--oneliner show node gpu-0";
 const DOWN: &str = "update nodename=gpu-0 state=down reason=slurm-operator: Pod is terminating";
+const DOWN_AS_THEY_SAID: &str = "update nodename=gpu-0 state=down reason=bad disk [3], $(ask Bob)";
+
+const NOBODY: &str = "";
+const WE: &str = "slurm-operator: Pod (ns/gpu-0) was cordoned";
+const THEY: &str = "bad disk [3], $(ask Bob)";
+const OF_STATES: &str = "State=IDLE+DRAIN was last week";
 
 #[rstest]
-#[case::idle("State=IDLE ", &[LOOK, DOWN])]
-#[case::busy("State=ALLOCATED ", &[LOOK, DOWN])]
-#[case::silent("State=IDLE+NOT_RESPONDING ", &[LOOK, DOWN])]
-#[case::no_longer_drained("State=IDLE+UNDRAIN ", &[LOOK, DOWN])]
-#[case::down("State=DOWN ", &[LOOK, DOWN])]
-#[case::drained("State=IDLE+DRAIN ", &[LOOK])]
-#[case::draining("State=MIXED+DRAIN+NOT_RESPONDING ", &[LOOK])]
-#[case::down_and_drained("State=DOWN+CLOUD+DRAIN ", &[LOOK])]
-fn only_a_node_that_nobody_drained_is_taken_down(#[case] state: &str, #[case] calls: &[&str]) {
+#[case::idle("State=IDLE ", NOBODY, &[LOOK, DOWN])]
+#[case::busy("State=ALLOCATED ", NOBODY, &[LOOK, DOWN])]
+#[case::silent("State=IDLE+NOT_RESPONDING ", NOBODY, &[LOOK, DOWN])]
+#[case::no_longer_drained("State=IDLE+UNDRAIN ", NOBODY, &[LOOK, DOWN])]
+#[case::in_service_with_our_words("State=IDLE ", WE, &[LOOK, DOWN])]
+#[case::in_service_with_their_words("State=IDLE ", THEY, &[LOOK, DOWN_AS_THEY_SAID])]
+#[case::down("State=DOWN ", NOBODY, &[LOOK, DOWN])]
+#[case::down_by_us("State=DOWN+CLOUD ", WE, &[LOOK, DOWN])]
+#[case::down_by_them("State=DOWN ", THEY, &[LOOK])]
+#[case::down_and_silent("State=DOWN+NOT_RESPONDING ", "Not responding", &[LOOK])]
+#[case::drained("State=IDLE+DRAIN ", THEY, &[LOOK])]
+#[case::drained_by_us("State=IDLE+DRAIN ", WE, &[LOOK])]
+#[case::draining("State=MIXED+DRAIN+NOT_RESPONDING ", OF_STATES, &[LOOK])]
+#[case::down_and_drained("State=DOWN+CLOUD+DRAIN ", OF_STATES, &[LOOK])]
+fn a_node_is_taken_down_unless_somebody_did_and_keeps_their_words(
+    #[case] state: &str,
+    #[case] reason: &str,
+    #[case] calls: &[&str],
+) {
     for tools in [&["cat", "dirname", "timeout"][..], &["cat", "dirname"]] {
-        let directory = directory(&state.replace([' ', '='], ""), tools);
-        fs::write(directory.join("record"), record(state)).unwrap();
+        let test = format!("{state}{}", reason.len());
+        let directory = directory(&test.replace([' ', '='], ""), tools);
+        fs::write(directory.join("record"), record(state, reason)).unwrap();
         let output = run(&directory, &script());
         assert!(output.status.success(), "{output:?}");
         assert_eq!(fs::read_to_string(directory.join("calls")).unwrap().lines().collect::<Vec<_>>(), calls);
@@ -91,7 +109,7 @@ fn a_node_that_could_not_be_looked_at_is_left_alone_and_that_is_said() {
 #[test]
 fn what_slurm_refuses_is_an_error() {
     let directory = directory("refused", &["cat", "dirname", "timeout"]);
-    fs::write(directory.join("record"), record("State=IDLE ")).unwrap();
+    fs::write(directory.join("record"), record("State=IDLE ", NOBODY)).unwrap();
     fs::write(directory.join("refusal"), "7").unwrap();
     assert_eq!(run(&directory, &script()).status.code(), Some(7));
     fs::remove_dir_all(directory).unwrap();

@@ -1,6 +1,7 @@
 # Script of the Slurm operator: pre-stop
 # Takes the Slurm node of this pod down before its slurmd ends, so that it gets no more jobs.
-# A drained node gets none anyway, and the reason of its drain may be that of a person: it stays as it is.
+# A node that somebody drained or took down gets none anyway and stays as it is, and what somebody else said of a node is
+# never replaced by words of ours.
 set -eu
 
 seconds=5
@@ -17,7 +18,15 @@ ask() {
 node="$(hostname)"
 record="$(ask --oneliner show node "$node")"
 state="${record#* State=}"
-case "${state%% *}" in
-*+DRAIN*) ;;
-*) ask update nodename="$node" state=down reason='slurm-operator: Pod is terminating' ;;
+state="${state%% *}"
+# What somebody else said of the node; who said it and when follows in brackets, and then perhaps a comment.
+theirs="${record#* Reason=}"
+case "$theirs" in
+"$record" | 'slurm-operator: '*) theirs= ;;
+*) theirs="${theirs% \[*@*}" ;;
 esac
+case "$state" in
+*+DRAIN*) exit 0 ;;
+DOWN*) [ -z "$theirs" ] || exit 0 ;;
+esac
+ask update nodename="$node" state=down reason="${theirs:-slurm-operator: Pod is terminating}"
