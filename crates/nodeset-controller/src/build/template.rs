@@ -164,7 +164,7 @@ fn build_slurmd(nodeset: &NodeSet, controller: &Controller) -> Result<Value, Bui
         name: NodeSet::NAME.to_owned(),
         args: Some(slurmd_args(&name, &controller.config_server(), &extra)),
         env: Some(environment(nodeset)?),
-        ports: Some(ports(ssh)),
+        ports: Some(ports(nodeset)),
         startup_probe: Some(patient(http_probe("/livez", NodeSet::NAME))),
         liveness_probe: Some(patient(http_probe("/livez", NodeSet::NAME))),
         readiness_probe: Some(http_probe("/readyz", NodeSet::NAME)),
@@ -208,15 +208,20 @@ fn environment(nodeset: &NodeSet) -> Result<Vec<EnvVar>, BuildError> {
     Ok(vec![topology, number("POD_CPUS", limits.cpus), number("POD_MEMORY", limits.memory_mib)])
 }
 
-fn ports(ssh: Option<&Ssh>) -> Vec<ContainerPort> {
+/// Where slurmd and sshd are reached. Whoever gives one of these names to another port of slurmd's container says so:
+/// a container cannot have a name twice.
+fn ports(nodeset: &NodeSet) -> Vec<ContainerPort> {
+    let named = nodeset.spec.slurmd.as_value()["ports"].as_array();
+    let is_taken = |name: &str| named.into_iter().flatten().any(|port| port["name"] == name);
     let port = |name: &str, number: i32| ContainerPort {
         name: Some(name.to_owned()),
         container_port: number,
         protocol: Some("TCP".to_owned()),
         ..ContainerPort::default()
     };
-    let slurmd = port(NodeSet::NAME, SLURMD_PORT);
-    [slurmd].into_iter().chain(ssh.map(|_| port("ssh", SSH_PORT))).collect()
+    let ssh = nodeset.spec.enabled_ssh().map(|_| ("ssh", SSH_PORT));
+    let ours = [(NodeSet::NAME, SLURMD_PORT)].into_iter().chain(ssh);
+    ours.filter(|(name, _)| !is_taken(name)).map(|(name, number)| port(name, number)).collect()
 }
 
 fn volumes(nodeset: &NodeSet, controller: &Controller) -> Vec<Volume> {

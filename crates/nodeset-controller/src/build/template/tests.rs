@@ -129,6 +129,32 @@ fn what_the_user_wrote_is_merged_in_and_what_workers_need_stays() {
     assert!(!annotations.contains_key(annotations::LAST_APPLIED));
 }
 
+#[rstest]
+#[case::none(json!([]), &[("slurmd", 6818), ("ssh", 22)])]
+#[case::another(json!([{ "name": "web", "containerPort": 80 }]), &[("slurmd", 6818), ("ssh", 22), ("web", 80)])]
+#[case::without_a_name(json!([{ "containerPort": 80 }]), &[("slurmd", 6818), ("ssh", 22), ("", 80)])]
+#[case::ssh_elsewhere(json!([{ "name": "ssh", "containerPort": 2222 }]), &[("slurmd", 6818), ("ssh", 2222)])]
+#[case::ssh_where_it_is(json!([{ "name": "ssh", "containerPort": 22 }]), &[("slurmd", 6818), ("ssh", 22)])]
+#[case::slurmd_elsewhere(json!([{ "name": "slurmd", "containerPort": 7000 }]), &[("ssh", 22), ("slurmd", 7000)])]
+#[case::our_port_under_another_name(
+    json!([{ "name": "login", "containerPort": 22 }]), &[("slurmd", 6818), ("login", 22)]
+)]
+fn a_port_is_named_once_and_the_user_says_where_it_is(
+    #[case] ports: Value,
+    #[case] expected: &[(&str, i64)],
+) {
+    let ssh = json!({ "enabled": true, "sssdConfRef": { "name": "sssd", "key": "sssd.conf" } });
+    let slurmd = slurmd(&json!({ "ssh": ssh, "slurmd": { "ports": ports } }));
+    let read = |port: &Value| {
+        (port["name"].as_str().unwrap_or_default().to_owned(), port["containerPort"].as_i64().unwrap())
+    };
+    let mut built: Vec<_> = slurmd["ports"].as_array().unwrap().iter().map(read).collect();
+    let mut expected: Vec<_> = expected.iter().map(|(name, number)| ((*name).to_owned(), *number)).collect();
+    built.sort();
+    expected.sort();
+    assert_eq!(built, expected);
+}
+
 #[test]
 fn a_hook_of_the_user_replaces_ours() {
     let hook = json!({ "sleep": { "seconds": 1 } });
