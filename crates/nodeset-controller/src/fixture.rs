@@ -1,9 +1,26 @@
 //! What the tests of several modules start from.
 
 use crate::build::{Hashes, WorkerTemplate, build_template};
+use crate::cache::{FreshPods, NodeCache, PodCache};
+use crate::execute::Edges;
+use crate::slurm::{Clusters, Connect, KeyError, Surroundings};
+use crate::world::World;
+use expectations::{Embedded, Epoch, Limits, Parameters, Predecessor, Timing};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use kube::Client;
+use kube::runtime::reflector::store::Writer;
+use kube::runtime::reflector::{self, Store};
+use kube::runtime::watcher::Event;
+use operator_runtime::PerObject;
 use serde_json::{Value, json};
 use slinky_api::labels::annotations::LAST_APPLIED;
-use slinky_api::v1beta1::{Controller, NodeSet};
+use slinky_api::v1beta1::{Controller, NodeSet, RestApi};
+use slurm_fake::KEY;
+use slurm_jwt::SigningKey;
+use slurm_rest::{Clock, EndpointError, SlurmClient, TokenSource, Transport};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 /// A NodeSet with everything that it needs; `null` in `change` takes a field away.
 pub fn nodeset(change: &Value) -> NodeSet {
@@ -38,4 +55,116 @@ pub fn controller() -> Controller {
 pub fn template(nodeset: &NodeSet) -> WorkerTemplate {
     let hashes = Hashes { sshd_conf: "h1".to_owned(), sssd_conf: "h2".to_owned() };
     build_template(nodeset, &controller(), hashes, "cluster.test").unwrap()
+}
+
+/// The RestApi of its cluster.
+pub fn restapi() -> RestApi {
+    serde_json::from_value(json!({
+        "metadata": { "name": "api", "namespace": "ns", "creationTimestamp": "2027-01-01T00:00:00Z" },
+        "spec": { "controllerRef": { "name": "slurm" } },
+    }))
+    .unwrap()
+}
+
+/// Leads to one slurmrestd, whatever its URL.
+struct There<T> {
+    transport: T,
+    clock: Clock,
+}
+
+impl<T: Transport + Clone> Connect for There<T> {
+    fn signing_key<'a>(&'a self, _: &'a Controller) -> BoxFuture<'a, Result<SigningKey, KeyError>> {
+        async { Ok(SigningKey::new(KEY)?) }.boxed()
+    }
+
+    fn client(
+        &self,
+        _: &str,
+        key: SigningKey,
+        limits: slurm_rest::Limits,
+    ) -> Result<SlurmClient, EndpointError> {
+        let tokens = TokenSource::new("slurm", key, self.clock.clone());
+        Ok(SlurmClient::new(self.transport.clone(), tokens, limits))
+    }
+}
+
+/// The Slurm cluster of the Controller, and what leads to it.
+pub struct Reached {
+    pub clusters: Clusters,
+    pub controllers: Store<Controller>,
+    pub restapis: Writer<RestApi>,
+    _controllers: Writer<Controller>,
+}
+
+/// The cluster whose slurmrestd this is. `spawn` runs its task.
+pub fn reached<T: Transport + Clone>(
+    transport: T,
+    clock: Clock,
+    spawn: impl Fn(BoxFuture<'static, ()>) + Send + Sync + 'static,
+) -> Reached {
+    let (controllers, mut controller_writer) = reflector::store();
+    let (restapis, mut restapi_writer) = reflector::store();
+    controller_writer.apply_watcher_event(&Event::Apply(controller()));
+    restapi_writer.apply_watcher_event(&Event::Apply(restapi()));
+    let clusters = Clusters::new(Surroundings {
+        controllers: controllers.clone(),
+        restapis,
+        connect: Box::new(There { transport, clock: clock.clone() }),
+        clock,
+        spawn: Box::new(spawn),
+    });
+    Reached { clusters, controllers, restapis: restapi_writer, _controllers: controller_writer }
+}
+
+/// The expectations of one replica of this name, in an epoch of this name.
+pub fn embedded(
+    name: &str,
+    limits: Limits,
+    predecessor: Predecessor,
+    clock: expectations::Clock,
+) -> Arc<Embedded> {
+    let parameters = Parameters { epoch: Epoch::from(name), timing: Timing::default(), limits, predecessor };
+    Arc::new(Embedded::new(parameters, clock, name.into()).unwrap())
+}
+
+/// Where the effects of the replica of this name go.
+pub fn edges(
+    name: &str,
+    client: Client,
+    clusters: Clusters,
+    service: Arc<Embedded>,
+    clock: expectations::Clock,
+) -> Edges {
+    Edges {
+        client,
+        clusters,
+        expectations: service,
+        replica: name.into(),
+        batches: AtomicU64::default(),
+        clock,
+        is_stopping: Box::new(|| false),
+        bases: Arc::default(),
+    }
+}
+
+/// What a reconcile works with, where caches are empty but for that of Controllers.
+pub fn world(edges: Edges, controllers: Store<Controller>) -> World {
+    World {
+        nodesets: reflector::store().0,
+        controllers,
+        pods: PodCache::new(reflector::store().0),
+        fresh_pods: FreshPods::new(edges.client.clone()),
+        nodes: NodeCache::new(reflector::store().0),
+        revisions: reflector::store().0,
+        claims: reflector::store().0,
+        services: reflector::store().0,
+        budgets: reflector::store().0,
+        configs: reflector::store().0,
+        clusters: edges.clusters.clone(),
+        client: edges.client.clone(),
+        edges,
+        memory: PerObject::default(),
+        cluster_domain: "cluster.local".to_owned(),
+        propagated_conditions: Arc::from([]),
+    }
 }

@@ -11,28 +11,25 @@ mod time;
 
 use super::report::Deed;
 use super::{Bases, Edges, Report, Verdict, Work, perform};
-use crate::fixture;
+use crate::fixture::{self, Reached};
 use crate::plan::{Drain, Effect, Evidence, NewPod, Removal, Undo, Why};
-use crate::slurm::{ClusterKey, Clusters, Connect, KeyError, Surroundings, View, Wish};
+use crate::slurm::{ClusterKey, View, Wish};
 use crate::worker::{Cause, PodRef};
 use bytes::Bytes;
-use expectations::{Basis, Clock, Embedded, Epoch, Limits, Parameters, Predecessor, Timing};
+use expectations::{Basis, Clock, Embedded, Epoch, Limits, Predecessor, Timing};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use http::{Method, Request, Response};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::Resource;
-use kube::runtime::reflector;
-use kube::runtime::reflector::store::Writer;
 use kube::runtime::watcher::Event;
 use serde_json::{Value, json};
 use slinky_api::labels::annotations::{POD_CORDON, POD_CORDON_BY};
-use slinky_api::v1beta1::{Controller, NodeSet, RestApi};
-use slurm_fake::{FakeSlurm, Fault, KEY};
-use slurm_jwt::SigningKey;
-use slurm_rest::{EndpointError, NodeUpdate, SlurmClient, TokenSource, Transport, TransportError};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use slinky_api::v1beta1::NodeSet;
+use slurm_fake::{FakeSlurm, Fault};
+use slurm_rest::{NodeUpdate, Transport, TransportError};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use test_support::api_model::{ApiModel, Call, Failure, Fate, Verb};
@@ -57,6 +54,7 @@ impl Log {
 }
 
 /// A slurmrestd that is listened in on.
+#[derive(Clone)]
 struct Tapped(FakeSlurm, Log);
 
 impl Transport for Tapped {
@@ -72,22 +70,6 @@ impl Transport for Tapped {
     }
 }
 
-impl Connect for Tapped {
-    fn signing_key<'a>(&'a self, _: &'a Controller) -> BoxFuture<'a, Result<SigningKey, KeyError>> {
-        async { Ok(SigningKey::new(KEY)?) }.boxed()
-    }
-
-    fn client(
-        &self,
-        _: &str,
-        key: SigningKey,
-        limits: slurm_rest::Limits,
-    ) -> Result<SlurmClient, EndpointError> {
-        let tokens = TokenSource::new("slurm", key, self.0.clock());
-        Ok(SlurmClient::new(Self(self.0.clone(), self.1.clone()), tokens, limits))
-    }
-}
-
 /// A NodeSet, its pods and its Slurm cluster.
 struct World {
     api: ApiModel,
@@ -97,8 +79,7 @@ struct World {
     edges: Edges,
     stopping: Arc<AtomicBool>,
     nodeset: Arc<NodeSet>,
-    _controllers: Writer<Controller>,
-    restapis: Writer<RestApi>,
+    reached: Reached,
 }
 
 impl World {
@@ -114,26 +95,20 @@ impl World {
         }
         let api = ApiModel::new(move || Timestamp::UNIX_EPOCH + Instant::now().duration_since(began));
         let clock: Clock = Arc::new(move || began.elapsed());
-        let parameters =
-            Parameters { epoch: Epoch::from("e"), timing: Timing::default(), limits, predecessor };
-        let service = Arc::new(Embedded::new(parameters, clock.clone(), "r".into()).unwrap());
-        let (clusters, controllers, restapis) = clusters(&slurm, &log);
+        let service = fixture::embedded("r", limits, predecessor, clock.clone());
+        #[expect(clippy::disallowed_methods, reason = "a test has no runtime of ours")]
+        let spawn = |task: BoxFuture<'static, ()>| drop(tokio::spawn(task));
+        let reached = fixture::reached(Tapped(slurm.clone(), log.clone()), slurm.clock(), spawn);
         let stopping = Arc::new(AtomicBool::new(false));
         let is_stopping = stopping.clone();
         let nodeset = api.put::<NodeSet>(fixture::nodeset(&json!({})));
+        let client = api.client("controller");
         let edges = Edges {
-            client: api.client("controller"),
-            clusters,
-            expectations: service.clone(),
-            replica: "r".into(),
-            batches: AtomicU64::default(),
-            clock,
             is_stopping: Box::new(move || is_stopping.load(Relaxed)),
-            bases: Arc::default(),
+            ..fixture::edges("r", client, reached.clusters.clone(), service.clone(), clock)
         };
         let nodeset = Arc::new(serde_json::from_value(Value::clone(&nodeset)).unwrap());
-        let world =
-            Self { api, slurm, log, service, edges, stopping, nodeset, _controllers: controllers, restapis };
+        let world = Self { api, slurm, log, service, edges, stopping, nodeset, reached };
         world.fate(|_| Fate::Served);
         world.until_known().await;
         world
@@ -273,31 +248,6 @@ impl World {
     fn has_open_batch(&self) -> bool {
         !self.service.status().unwrap().open.is_empty()
     }
-}
-
-fn clusters(slurm: &FakeSlurm, log: &Log) -> (Clusters, Writer<Controller>, Writer<RestApi>) {
-    let (controllers, mut controller_writer) = reflector::store();
-    let (restapis, mut restapi_writer) = reflector::store();
-    controller_writer.apply_watcher_event(&Event::Apply(fixture::controller()));
-    restapi_writer.apply_watcher_event(&Event::Apply(restapi()));
-    #[expect(clippy::disallowed_methods, reason = "a test has no runtime of ours")]
-    let spawn = |task: BoxFuture<'static, ()>| drop(tokio::spawn(task));
-    let clusters = Clusters::new(Surroundings {
-        controllers,
-        restapis,
-        connect: Box::new(Tapped(slurm.clone(), log.clone())),
-        clock: slurm.clock(),
-        spawn: Box::new(spawn),
-    });
-    (clusters, controller_writer, restapi_writer)
-}
-
-fn restapi() -> RestApi {
-    serde_json::from_value(json!({
-        "metadata": { "name": "api", "namespace": "ns", "creationTimestamp": "2027-01-01T00:00:00Z" },
-        "spec": { "controllerRef": { "name": "slurm" } },
-    }))
-    .unwrap()
 }
 
 fn merge(into: &mut Value, change: &Value) {

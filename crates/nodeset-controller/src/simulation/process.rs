@@ -1,30 +1,21 @@
 //! One life of the operator's process.
 
 use crate::build::{build_revision, build_revision_data};
-use crate::cache::{FreshPods, NodeCache, PodCache};
-use crate::execute::{Edges, mirror_pods};
-use crate::fixture;
+use crate::cache::{NodeCache, PodCache};
+use crate::execute::mirror_pods;
+use crate::fixture::{self, Reached};
 use crate::observe::observe;
 use crate::plan::{Plan, RevisionStep, plan};
-use crate::slurm::{Clusters, Connect, KeyError, Surroundings};
 use crate::work::{Order, Readiness, carry_out, readiness};
 use crate::world::World;
-use expectations::{Embedded, Epoch, Limits, Parameters, Predecessor, Timing};
-use futures::FutureExt;
+use expectations::{Limits, Predecessor};
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::runtime::reflector;
-use kube::runtime::reflector::store::Writer;
 use kube::runtime::watcher::Event;
-use operator_runtime::PerObject;
-use serde_json::json;
-use slinky_api::v1beta1::{Controller, NodeSet, RestApi};
-use slurm_fake::{FakeSlurm, KEY};
-use slurm_jwt::SigningKey;
-use slurm_rest::{EndpointError, SlurmClient, TokenSource};
-use std::sync::atomic::AtomicU64;
+use slinky_api::v1beta1::NodeSet;
+use slurm_fake::FakeSlurm;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use test_support::api_model::{ApiModel, LaggingCache};
@@ -47,85 +38,29 @@ pub struct Process {
     revisions: LaggingCache<ControllerRevision>,
     order: Option<JoinHandle<()>>,
     background: Arc<Mutex<Vec<JoinHandle<()>>>>,
-    _controllers: Writer<Controller>,
-    _restapis: Writer<RestApi>,
-}
-
-/// Reaches the one Slurm that there is.
-struct There(FakeSlurm);
-
-impl Connect for There {
-    fn signing_key<'a>(&'a self, _: &'a Controller) -> BoxFuture<'a, Result<SigningKey, KeyError>> {
-        async { Ok(SigningKey::new(KEY)?) }.boxed()
-    }
-
-    fn client(
-        &self,
-        _: &str,
-        key: SigningKey,
-        limits: slurm_rest::Limits,
-    ) -> Result<SlurmClient, EndpointError> {
-        let tokens = TokenSource::new("slurm", key, self.0.clock());
-        Ok(SlurmClient::new(self.0.clone(), tokens, limits))
-    }
+    _reached: Reached,
 }
 
 impl Process {
     /// A process that has just started and listed everything.
     pub fn start(api: &ApiModel, slurm: &FakeSlurm, life: u32, began: Instant) -> Self {
-        let (controllers, mut controller_writer) = reflector::store();
-        let (restapis, mut restapi_writer) = reflector::store();
-        controller_writer.apply_watcher_event(&Event::Apply(fixture::controller()));
-        let restapi = json!({ "metadata": { "name": "api", "namespace": NAMESPACE }, "spec": { "controllerRef": { "name": "slurm" } } });
-        restapi_writer.apply_watcher_event(&Event::Apply(serde_json::from_value(restapi).unwrap()));
         let background: Arc<Mutex<Vec<JoinHandle<()>>>> = Arc::default();
         let tasks = background.clone();
         #[expect(clippy::disallowed_methods, reason = "a test has no runtime of ours")]
         let spawn = move |task: BoxFuture<'static, ()>| tasks.lock().unwrap().push(tokio::spawn(task));
-        let clusters = Clusters::new(Surroundings {
-            controllers: controllers.clone(),
-            restapis,
-            connect: Box::new(There(slurm.clone())),
-            clock: slurm.clock(),
-            spawn: Box::new(spawn),
-        });
+        let reached = fixture::reached(slurm.clone(), slurm.clock(), spawn);
         let clock: expectations::Clock = Arc::new(move || began.elapsed());
-        let parameters = Parameters {
-            epoch: Epoch::from(format!("life {life}")),
-            timing: Timing::default(),
-            limits: Limits::default(),
-            predecessor: Predecessor::Unknown,
-        };
-        let replica: expectations::ReplicaId = format!("replica {life}").into();
-        let edges = Edges {
-            client: api.client(OPERATOR),
-            clusters: clusters.clone(),
-            expectations: Arc::new(Embedded::new(parameters, clock.clone(), replica.clone()).unwrap()),
-            replica,
-            batches: AtomicU64::default(),
-            clock,
-            is_stopping: Box::new(|| false),
-            bases: Arc::default(),
-        };
+        let name = format!("life {life}");
+        let service = fixture::embedded(&name, Limits::default(), Predecessor::Unknown, clock.clone());
+        let edges = fixture::edges(&name, api.client(OPERATOR), reached.clusters.clone(), service, clock);
         let (nodesets, pods) = (LaggingCache::new(api), LaggingCache::new(api));
         let (nodes, revisions) = (LaggingCache::new(api), LaggingCache::new(api));
         let world = World {
             nodesets: nodesets.store(),
-            controllers,
             pods: PodCache::new(pods.store()),
-            fresh_pods: FreshPods::new(api.client(OPERATOR)),
             nodes: NodeCache::new(nodes.store()),
             revisions: revisions.store(),
-            claims: reflector::store().0,
-            services: reflector::store().0,
-            budgets: reflector::store().0,
-            configs: reflector::store().0,
-            clusters,
-            client: api.client(OPERATOR),
-            edges,
-            memory: PerObject::default(),
-            cluster_domain: "cluster.local".to_owned(),
-            propagated_conditions: Arc::from([]),
+            ..fixture::world(edges, reached.controllers.clone())
         };
         let mut process = Self {
             world: Arc::new(world),
@@ -135,8 +70,7 @@ impl Process {
             revisions,
             order: None,
             background,
-            _controllers: controller_writer,
-            _restapis: restapi_writer,
+            _reached: reached,
         };
         let listed = process.pods.relist();
         process.told(&listed);

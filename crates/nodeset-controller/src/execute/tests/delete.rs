@@ -92,7 +92,7 @@ async fn where_no_evidence_is_needed_slurm_is_not_asked(#[case] evidence: Eviden
 #[tokio::test(start_paused = true)]
 async fn where_slurm_is_not_expected_pods_are_pods_and_no_more() {
     let mut world = World::new(&["w-0"]).await;
-    world.restapis.apply_watcher_event(&Event::Delete(restapi()));
+    world.reached.restapis.apply_watcher_event(&Event::Delete(fixture::restapi()));
     sleep(seconds(120)).await;
     let pod = world.pod("w-0", &json!({}));
     world.perform(vec![delete(&pod, Evidence::NoSlurm)]).await;
