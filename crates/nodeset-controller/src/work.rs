@@ -65,29 +65,39 @@ pub async fn carry_out(
     let nodeset = order.nodeset.clone();
     let mut work =
         Work { nodeset: order.nodeset, effects: order.effects, node_mirrors: order.node_mirrors, basis };
-    let mut live = 0;
+    let mut views = 0;
     loop {
         let effects = work.effects.clone();
-        let report = perform(work, &world.edges).await;
-        let Verdict::NeedFresh(basis) = &report.verdict else {
-            remember(&nodeset, &effects, &report, world, clock());
-            return report;
-        };
-        live += 1;
-        if live > LIVE_VIEWS {
-            return report;
-        }
-        match observe_live(&nodeset, world).await {
-            Ok(Some(observed)) => {
-                let plan = plan(&observed, clock());
-                let nodeset = observed.nodeset.clone();
-                work =
-                    Work { nodeset, effects: plan.effects, node_mirrors: vec![], basis: Some(basis.clone()) };
+        let mut report = perform(work, &world.edges).await;
+        if let Verdict::NeedFresh(basis) = report.verdict.clone() {
+            let anew = if views < LIVE_VIEWS { plan_anew(&nodeset, basis, world, clock).await } else { Ok(None) };
+            views += 1;
+            match anew {
+                Ok(Some(anew)) => {
+                    work = anew;
+                    continue;
+                }
+                // The next pass sees to it.
+                Ok(None) => report.leave(),
+                Err(error) => report.miss_view(&error),
             }
-            // Gone, or not readable now: the next pass sees to it.
-            Ok(None) | Err(_) => return report,
         }
+        remember(&nodeset, &effects, &report, world, clock());
+        return report;
     }
+}
+
+/// What is to be done as a live view has it; `None` if the NodeSet is gone.
+async fn plan_anew(
+    nodeset: &NodeSet,
+    basis: Basis,
+    world: &World,
+    clock: &(dyn Fn() -> Timestamp + Send + Sync),
+) -> Result<Option<Work>, Arc<kube::Error>> {
+    let Some(observed) = observe_live(nodeset, world).await? else { return Ok(None) };
+    let plan = plan(&observed, clock());
+    let nodeset = observed.nodeset;
+    Ok(Some(Work { nodeset, effects: plan.effects, node_mirrors: vec![], basis: Some(basis) }))
 }
 
 /// Keeps what the next pass should know.
@@ -134,3 +144,6 @@ const fn in_words(reason: WaitReason) -> &'static str {
         WaitReason::Stopping => "the expectations service is stopping",
     }
 }
+
+#[cfg(test)]
+mod tests;

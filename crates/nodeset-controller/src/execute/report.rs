@@ -3,6 +3,8 @@
 use super::batch::{ApiFault, Fault, Final};
 use super::notices::Notices;
 use expectations::{Basis, WaitReason};
+use operator_runtime::Classify;
+use operator_runtime::error::chain;
 use operator_runtime::events::Notice;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -114,8 +116,14 @@ impl Report {
     }
 
     /// There was no time or no grant for something.
-    pub(super) fn leave(&mut self) {
+    pub fn leave(&mut self) {
         self.leave_for(SOON);
+    }
+
+    /// What is there could not be read.
+    pub fn miss_view(&mut self, error: &kube::Error) {
+        let object = "a live view of the workers".to_owned();
+        self.failures.push(Failure { object, category: Classify::category(error), message: chain(error) });
     }
 
     /// Something has to happen elsewhere first.
