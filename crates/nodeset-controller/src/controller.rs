@@ -141,19 +141,6 @@ async fn run(
     };
     let node_changes =
         triggers::node_changes(node_events.touched_objects().boxed(), node_store, nodes.clone());
-    let controller = Runner::for_stream(wishes(nodeset_changes, nodesets.clone()), nodesets.clone())
-        .watches_stream(pod_changes.touched_objects(), |pod| triggers::of_pod(&pod))
-        .watches_stream(node_changes, triggers::of_node(nodesets.clone(), pods.clone()))
-        .watches_stream(claim_events.touched_objects(), |claim| triggers::of_label(&claim))
-        .watches_stream(service_changes, |service| triggers::of_owners(&service))
-        .watches_stream(budget_changes, |budget| triggers::of_owners(&budget))
-        .watches_stream(revision_events.touched_objects(), |revision| triggers::of_owners(&revision))
-        .owns_stream(config_changes)
-        .watches_stream(spec_changes(controller_changes, controllers.clone()), members.of_controller())
-        .watches_stream(restapi_changes, members.of_restapi())
-        .watches_stream(scope.changes::<Secret>(everything()), members.of_secret())
-        .reconcile_on(members.of_slurm())
-        .reconcile_on(woken);
     let stopping = scope.clone();
     let edges = Edges {
         client: scope.effects_client(),
@@ -183,8 +170,30 @@ async fn run(
         cluster_domain: scope.cluster_domain(),
         propagated_conditions,
     };
-    let context = Context { scope: scope.clone(), world: Arc::new(world), wake, backoff: Arc::default() };
-    scope.run_controller(controller, reconcile, Arc::new(context)).await;
+    let context =
+        Arc::new(Context { scope: scope.clone(), world: Arc::new(world), wake, backoff: Arc::default() });
+    let nodeset_changes = {
+        let context = context.clone();
+        let forget = move |nodeset: &NodeSet| {
+            context.forget_gone(nodeset);
+        };
+        nodeset_changes.inspect_ok(forget).boxed()
+    };
+    let World { nodesets, controllers, pods, .. } = context.world.as_ref();
+    let controller = Runner::for_stream(wishes(nodeset_changes, nodesets.clone()), nodesets.clone())
+        .watches_stream(pod_changes.touched_objects(), |pod| triggers::of_pod(&pod))
+        .watches_stream(node_changes, triggers::of_node(nodesets.clone(), pods.clone()))
+        .watches_stream(claim_events.touched_objects(), |claim| triggers::of_label(&claim))
+        .watches_stream(service_changes, |service| triggers::of_owners(&service))
+        .watches_stream(budget_changes, |budget| triggers::of_owners(&budget))
+        .watches_stream(revision_events.touched_objects(), |revision| triggers::of_owners(&revision))
+        .owns_stream(config_changes)
+        .watches_stream(spec_changes(controller_changes, controllers.clone()), members.of_controller())
+        .watches_stream(restapi_changes, members.of_restapi())
+        .watches_stream(scope.changes::<Secret>(everything()), members.of_secret())
+        .reconcile_on(members.of_slurm())
+        .reconcile_on(woken);
+    scope.run_controller(controller, reconcile, context).await;
     Ok(())
 }
 
@@ -211,6 +220,12 @@ fn now() -> Timestamp {
 
 #[instrument(skip_all, fields(namespace = nodeset.namespace(), name = nodeset.name_any()))]
 async fn reconcile(nodeset: Arc<NodeSet>, context: Arc<Context>) -> Result<Action, Error> {
+    let action = pass(nodeset.clone(), context.clone()).await;
+    context.forget_gone(&nodeset);
+    action
+}
+
+async fn pass(nodeset: Arc<NodeSet>, context: Arc<Context>) -> Result<Action, Error> {
     let world = &context.world;
     if !world.edges.expectations.owns(&ClusterKey::of(&nodeset).to_string()) {
         return Ok(Action::await_change());
@@ -223,7 +238,8 @@ async fn reconcile(nodeset: Arc<NodeSet>, context: Arc<Context>) -> Result<Actio
     let children = apply_children(&observed, &plan, world, &context.scope).await;
     let namespace = nodeset.namespace().unwrap_or_default();
     let unmirrored = mirror_pods(&plan.pod_mirrors, &world.client, &namespace).await;
-    let begun = world.memory.with(nodeset.as_ref(), |memory| announce(&observed, &plan, &mut memory.announced));
+    let begun =
+        world.memory.with(nodeset.as_ref(), |memory| announce(&observed, &plan, &mut memory.announced));
     for notice in begun {
         context.scope.events().publish(nodeset.as_ref(), notice);
     }
@@ -260,8 +276,20 @@ impl Context {
         None
     }
 
+    /// Drops what is remembered of a NodeSet if it is gone; whether it is.
+    fn forget_gone(&self, nodeset: &NodeSet) -> bool {
+        let is_gone = self.world.forget_gone(nodeset);
+        if is_gone {
+            self.backoff.forget(&ObjectKey::of(nodeset));
+        }
+        is_gone
+    }
+
     /// Tells what an order came to, and when to look again.
     async fn conclude(&self, nodeset: &NodeSet, report: Report) {
+        if self.forget_gone(nodeset) {
+            return;
+        }
         self.world.memory.with(nodeset, |memory| memory.busy = false);
         for notice in report.notices() {
             self.scope.events().publish(nodeset, notice);
@@ -276,6 +304,9 @@ impl Context {
         tokio::select! {
             () = tokio::time::sleep(delay.unwrap_or_default()) => {}
             () = self.scope.shutdown() => {}
+        }
+        if self.forget_gone(nodeset) {
+            return;
         }
         // Nobody listens any more when the process ends.
         let _ = self.wake.unbounded_send(ObjectRef::from_obj(nodeset));

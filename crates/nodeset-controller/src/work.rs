@@ -70,7 +70,8 @@ pub async fn carry_out(
         let effects = work.effects.clone();
         let mut report = perform(work, &world.edges).await;
         if let Verdict::NeedFresh(basis) = report.verdict.clone() {
-            let anew = if views < LIVE_VIEWS { plan_anew(&nodeset, basis, world, clock).await } else { Ok(None) };
+            let anew =
+                if views < LIVE_VIEWS { plan_anew(&nodeset, basis, world, clock).await } else { Ok(None) };
             views += 1;
             match anew {
                 Ok(Some(anew)) => {
@@ -102,6 +103,9 @@ async fn plan_anew(
 
 /// Keeps what the next pass should know.
 fn remember(nodeset: &NodeSet, effects: &[Effect], report: &Report, world: &World, now: Timestamp) {
+    if world.is_gone(nodeset) {
+        return;
+    }
     world.memory.with(nodeset, |memory| {
         memory.effects = state_of(report);
         if !matches!(report.verdict, Verdict::Performed { .. }) {

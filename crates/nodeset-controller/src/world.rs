@@ -10,9 +10,9 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::Client;
-use kube::runtime::reflector::Store;
-use operator_runtime::{Exact, PerObject};
+use kube::runtime::reflector::{ObjectRef, Store};
+use kube::{Client, ResourceExt};
+use operator_runtime::{Exact, ObjectKey, PerObject};
 use slinky_api::v1beta1::{Controller, NodeSet};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -51,6 +51,27 @@ pub struct World {
     pub cluster_domain: String,
     /// Types of conditions of Kubernetes nodes that explain a cordon.
     pub propagated_conditions: Arc<[String]>,
+}
+
+impl World {
+    /// Whether a NodeSet is gone, and not only changed.
+    pub fn is_gone(&self, nodeset: &NodeSet) -> bool {
+        let found = self.nodesets.get(&ObjectRef::from_obj(nodeset));
+        found.is_none_or(|found| found.uid() != nodeset.uid())
+    }
+
+    /// Drops what is remembered of a NodeSet if it is gone; whether it is. What is remembered of a successor of the same
+    /// name stays.
+    pub fn forget_gone(&self, nodeset: &NodeSet) -> bool {
+        let is_gone = self.is_gone(nodeset);
+        if is_gone {
+            self.edges.bases.forget(&nodeset.uid().unwrap_or_default());
+            if self.nodesets.get(&ObjectRef::from_obj(nodeset)).is_none() {
+                self.memory.forget(&ObjectKey::of(nodeset));
+            }
+        }
+        is_gone
+    }
 }
 
 /// What is remembered of a NodeSet.
