@@ -12,6 +12,7 @@ use operator_runtime::references::ReferenceError;
 use slinky_api::v1beta1::{Controller, NodeSet};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Everything that a decision about a NodeSet may depend on, besides the time.
 pub struct Observed {
@@ -32,6 +33,8 @@ pub struct Observed {
     pub nodes: Arc<Nodes>,
     /// What is known of the Slurm cluster.
     pub slurm: View,
+    /// For how long that has not answered.
+    pub silence: Duration,
     /// The sssd.conf of its workers, if ssh is enabled: its content's hash.
     pub sssd_conf: Result<String, Arc<ReferenceError>>,
     /// The domain of the Kubernetes cluster.

@@ -66,6 +66,7 @@ async fn observed(nodeset: &Arc<NodeSet>, pods: Vec<Arc<Pod>>, slurm: View, worl
         claims: claims(nodeset, world),
         nodes: world.nodes.all(),
         slurm,
+        silence: world.clusters.silence(&ClusterKey::of(nodeset)),
         sssd_conf: sssd_conf(nodeset, world).await.map_err(Arc::new),
         cluster_domain: world.cluster_domain.clone(),
         propagated_conditions: world.propagated_conditions.clone(),

@@ -88,14 +88,16 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan {
         let pods = adoptions.into_iter().chain(creates).chain(conducted.effects).chain(owns);
         pods.chain(records).chain(reservation.effects).collect()
     };
-    let mirrors = Mirrors { nodeset, slurm: &observed.slurm, nodes: &observed.nodes, now };
+    let (slurm, silence) = (&observed.slurm, observed.silence);
+    let mirrors = Mirrors { nodeset, slurm, silence, nodes: &observed.nodes, now };
+    let again = again(&workers, &conducted.waiting, slurm, min_ready, now);
     Plan {
         desired: roster.desired,
         hold,
         effects,
         pod_mirrors: mirrors.pods(&workers),
         node_mirrors: mirrors.slurm_nodes(&workers),
-        again: again(&workers, &conducted.waiting, &observed.slurm, min_ready, now),
+        again: [again, mirrors.patience(&workers)].into_iter().flatten().min(),
         waiting: conducted.waiting,
         leaving,
         told: reservation.told,

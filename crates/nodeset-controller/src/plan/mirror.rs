@@ -1,5 +1,5 @@
 //! What pods say of their Slurm nodes, and Slurm nodes of their pods. Only differences become writes; while Slurm is
-//! unknown, what is there stays.
+//! unknown, what is there stays, and after a while whoever was ever seen there counts as busy.
 
 use super::daemons::Nodes;
 use super::effect::{NodeMirror, PodMirror};
@@ -14,6 +14,11 @@ use slinky_api::labels::{self, annotations};
 use slinky_api::v1beta1::{NodeSet, ScalingMode};
 use slurm_rest::{Deadline, Node, NodeState, NodeUpdate};
 use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// How long Slurm may be silent before all workers that it knew are protected from evictions: as long as what it said is
+/// good for, and a minute more. A hiccup relabels nobody, and neither does a process that has just begun to ask.
+const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Written for a job without end.
 const NEVER: &str = "9999-01-01T00:00:00Z";
@@ -47,6 +52,8 @@ pub struct Mirrors<'a> {
     pub nodeset: &'a NodeSet,
     /// What is known of Slurm.
     pub slurm: &'a View,
+    /// For how long that has not answered.
+    pub silence: Duration,
     /// The Kubernetes nodes.
     pub nodes: &'a Nodes,
     /// The time.
@@ -129,9 +136,24 @@ impl Mirrors<'_> {
         }
         match (self.slurm, self.slurm.sight(&worker.slurm_name)) {
             (_, Sight::Present(node)) => Some(node.is_busy()),
+            // A job may have come that nobody told of.
+            (View::Unknown { .. }, _) if self.silence >= PATIENCE && worker.was_registered() => Some(true),
             (View::Known(_), Sight::Absent) if !worker.was_busy() => Some(false),
             (_, Sight::Absent | Sight::Unknown) => None,
         }
+    }
+
+    /// In how long workers have to be protected if Slurm stays silent; `None` if there are none to protect.
+    pub fn patience(&self, workers: &[Worker]) -> Option<Duration> {
+        let is_open = |worker: &Worker| {
+            !worker.terminating
+                && worker.was_registered()
+                && !worker.pod.labels().contains_key(labels::POD_PROTECT)
+        };
+        let is_due = matches!(self.slurm, View::Unknown { .. })
+            && self.nodeset.spec.workload_disruption_protection
+            && workers.iter().any(is_open);
+        PATIENCE.checked_sub(self.silence).filter(|left| is_due && !left.is_zero())
     }
 
     /// When the pod's work is over.
@@ -225,3 +247,6 @@ fn conditions(pod: &Pod, node: &Node, now: Timestamp) -> (Vec<PodCondition>, Vec
     });
     (set.collect(), ended)
 }
+
+#[cfg(test)]
+mod tests;

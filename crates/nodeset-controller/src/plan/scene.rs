@@ -13,6 +13,7 @@ use slinky_api::ownership::controller_reference;
 use slurm_rest::Node;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What is there.
 pub struct Scene {
@@ -37,6 +38,7 @@ impl Scene {
             claims: BTreeMap::new(),
             nodes: Arc::default(),
             slurm: View::Known(Known { snapshot: Arc::default(), doubtful: BTreeSet::new() }),
+            silence: Duration::ZERO,
             sssd_conf: Ok(String::new()),
             cluster_domain: "cluster.local".to_owned(),
             propagated_conditions: Arc::from([]),

@@ -9,6 +9,7 @@ use super::{ClusterKey, lock, metrics};
 use slurm_rest::{Error, NodeUpdate, ReservationRequest, TransportError};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
@@ -18,6 +19,8 @@ pub struct Cluster {
     /// Identity of the Controller.
     pub(super) uid: Option<String>,
     pub(super) around: Arc<Surroundings>,
+    /// Since when it is kept in view.
+    since: Instant,
     pub(super) state: Mutex<State>,
     /// There is something to do for the task.
     pub(super) wake: Notify,
@@ -56,7 +59,7 @@ impl Cluster {
             ended: false,
         };
         state.told = standing(&state.view(now));
-        Self { key, uid, around, state: Mutex::new(state), wake: Notify::new() }
+        Self { key, uid, around, since: now, state: Mutex::new(state), wake: Notify::new() }
     }
 
     /// Somebody wants to know.
@@ -74,6 +77,11 @@ impl Cluster {
     /// What is known now.
     pub(super) fn view(&self) -> View {
         lock(&self.state).view(Instant::now())
+    }
+
+    /// For how long it has not answered.
+    pub(super) fn silence(&self) -> Duration {
+        lock(&self.state).memory.heard().unwrap_or(self.since).elapsed()
     }
 
     /// The signing key may have changed, or what else leads to the cluster.

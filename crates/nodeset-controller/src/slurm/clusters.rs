@@ -14,6 +14,7 @@ use slinky_api::v1beta1::{Controller, RestApi};
 use slurm_rest::Clock;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -107,6 +108,12 @@ impl Clusters {
             Some(cluster) => cluster.view(),
             None => View::silent(Missing::Controller(key.controller.clone()).to_string()),
         }
+    }
+
+    /// For how long a cluster that is kept in view has not answered.
+    pub fn silence(&self, key: &ClusterKey) -> Duration {
+        let cluster = lock(&self.0.clusters).get(key).cloned();
+        cluster.map(|cluster| cluster.silence()).unwrap_or_default()
     }
 
     /// The cluster itself, for writes and for a look; `None` if there is no such Controller.

@@ -106,6 +106,11 @@ impl Memory {
         self.error.replace(error).is_none()
     }
 
+    /// When the question was asked that was answered last.
+    pub fn heard(&self) -> Option<Instant> {
+        self.seen.as_ref().map(|seen| seen.asked.at)
+    }
+
     /// Why the last question about nodes had no answer.
     pub fn error(&self) -> Option<&str> {
         self.error.as_deref()

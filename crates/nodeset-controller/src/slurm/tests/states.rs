@@ -251,3 +251,17 @@ async fn the_same_name_in_another_namespace_is_another_cluster() {
     let told = tokio::time::timeout(seconds(2), world.news.next()).await;
     assert_eq!(told.unwrap(), Some(key("other")));
 }
+
+#[tokio::test(start_paused = true)]
+async fn silence_counts_from_the_last_answer_and_before_the_first_from_the_first_question() {
+    let world = World::new(&["a"]);
+    world.slurm.inject(Fault::Refused);
+    assert_eq!(world.clusters.silence(&key("ns")), seconds(0), "nobody has asked");
+    world.view();
+    pass(50).await;
+    assert!(world.clusters.silence(&key("ns")) >= seconds(50));
+    world.slurm.heal();
+    pass(60).await;
+    world.view();
+    assert!(world.clusters.silence(&key("ns")) < seconds(30), "it answers again");
+}

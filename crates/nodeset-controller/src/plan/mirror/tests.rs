@@ -1,0 +1,91 @@
+//! Whom an eviction must not take while Slurm is silent.
+
+use crate::plan::scene::Scene;
+use crate::slurm::View;
+use rstest::rstest;
+use serde_json::{Value, json};
+use slinky_api::labels::POD_PROTECT;
+use std::time::Duration;
+
+/// A worker whose Slurm node was last seen in this state, if it ever was.
+fn seen(state: Option<&str>, protected: bool) -> Value {
+    let ready =
+        json!({ "type": "Ready", "status": "True", "lastTransitionTime": crate::plan::testing::minute(0) });
+    let state = state.map(|state| json!({ "type": format!("SlurmNodeState{state}"), "status": "True" }));
+    let conditions: Vec<_> = [ready].into_iter().chain(state).collect();
+    let mut worker = json!({ "status": { "conditions": conditions } });
+    if protected {
+        worker["metadata"]["labels"][POD_PROTECT] = json!("true");
+    }
+    worker
+}
+
+/// Slurm has been silent for so long.
+fn silent(scene: Scene, seconds: u64) -> Scene {
+    let mut scene = scene.unknown();
+    scene.observed.silence = Duration::from_secs(seconds);
+    scene
+}
+
+/// What becomes of the label of `gpu-0`; `None` if it stays as it is.
+fn change(scene: &Scene) -> Option<Option<String>> {
+    let mirrors = scene.plan().pod_mirrors;
+    mirrors.into_iter().find_map(|mirror| mirror.labels.get(POD_PROTECT).cloned())
+}
+
+#[rstest]
+#[case::a_hiccup(Some("Idle"), 89, None)]
+#[case::for_long(Some("Idle"), 90, Some(Some("true".to_owned())))]
+#[case::for_long_and_down(Some("Down"), 90, Some(Some("true".to_owned())))]
+#[case::never_seen(None, 90, None)]
+fn whoever_was_seen_in_slurm_is_protected_once_slurm_is_silent_for_long(
+    #[case] state: Option<&str>,
+    #[case] seconds: u64,
+    #[case] expected: Option<Option<String>>,
+) {
+    let scene = Scene::new(&json!({ "replicas": 1 })).worker("gpu-0", &seen(state, false));
+    assert_eq!(change(&silent(scene, seconds)), expected);
+}
+
+#[test]
+fn an_idle_worker_is_free_again_when_slurm_says_so() {
+    let scene = Scene::new(&json!({ "replicas": 1 })).worker("gpu-0", &seen(Some("Idle"), true));
+    assert_eq!(change(&silent(scene, 300)), None, "it has the label");
+    let scene = Scene::new(&json!({ "replicas": 1 })).worker("gpu-0", &seen(Some("Idle"), true)).slurm(
+        "gpu-0",
+        &["IDLE"],
+        "",
+    );
+    assert_eq!(change(&scene), Some(None));
+}
+
+#[test]
+fn where_workers_are_not_protected_silence_changes_nothing() {
+    let spec = json!({ "replicas": 1, "workloadDisruptionProtection": false });
+    let scene = Scene::new(&spec).worker("gpu-0", &seen(Some("Idle"), false));
+    assert_eq!(change(&silent(scene, 300)), None);
+}
+
+#[test]
+fn where_slurm_is_not_expected_nobody_is_protected_from_it() {
+    let mut scene = Scene::new(&json!({ "replicas": 1 }))
+        .worker("gpu-0", &seen(Some("Idle"), false))
+        .view(View::NotExpected);
+    scene.observed.silence = Duration::from_secs(300);
+    assert_eq!(change(&scene), None);
+}
+
+#[rstest]
+#[case::soon(Some("Idle"), false, 30, Some(60))]
+#[case::done(Some("Idle"), true, 30, None)]
+#[case::over(Some("Idle"), false, 90, None)]
+#[case::never_seen(None, false, 30, None)]
+fn the_moment_is_not_missed(
+    #[case] state: Option<&str>,
+    #[case] protected: bool,
+    #[case] silence: u64,
+    #[case] again: Option<u64>,
+) {
+    let scene = Scene::new(&json!({ "replicas": 1 })).worker("gpu-0", &seen(state, protected));
+    assert_eq!(silent(scene, silence).plan().again, again.map(Duration::from_secs));
+}
