@@ -1,6 +1,6 @@
 //! Puts the decisions about one NodeSet together.
 
-use super::conduct::Conduct;
+use super::conduct::{Conduct, Conducted};
 use super::fit::{expected_hostname, unreadable_requirement};
 use super::membership::{Membership, membership};
 use super::mirror::Mirrors;
@@ -20,7 +20,6 @@ use crate::observe::Observed;
 use crate::slurm::View;
 use crate::worker::Worker;
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::PodSpec;
 use kube::ResourceExt;
 use operator_runtime::Missing;
 use slinky_api::v1beta1::{NodeSet, ScalingMode};
@@ -29,68 +28,43 @@ use std::time::Duration;
 /// Decides what to do.
 pub fn plan(observed: &Observed, now: Timestamp) -> Plan {
     let nodeset = observed.nodeset.as_ref();
+    // Who is there, and what they should be made from.
     let Membership { workers, effects: adoptions } = membership(nodeset, &observed.pods);
     let revisions = revisions(observed, &workers);
-    let mut obstacles = vec![];
-    let template = template(observed).map_err(|obstacle| obstacles.push(obstacle)).ok();
+    let (template, mut obstacles) = groundwork(observed, &workers);
+    // Who stays, who leaves, who is missing.
+    let roster = roster(observed, &workers, template.as_ref(), &revisions.hash, now);
+    let roster = roster.unwrap_or_else(|obstacle| {
+        obstacles.push(obstacle);
+        Roster { desired: workers.len(), ..Roster::default() }
+    });
+    // How they leave, where they go, and when their nodes are reserved for an update.
+    let conducted = conducted(observed, &workers, &roster, now);
     let pod_spec = template.as_ref().map(WorkerTemplate::pod_spec);
-    obstacles.extend(pod_spec.and_then(unreadable_requirement).map(Obstacle::Requirement));
-    obstacles.extend(claims::contested(observed, &workers).into_iter().map(Obstacle::Contested));
-    let deleting = nodeset.metadata.deletion_timestamp.is_some();
-    let leaving = deleting.then(|| release::leaving(observed, &workers));
-    let mut roster = match roster(observed, &workers, pod_spec) {
-        Ok(roster) => roster,
-        Err(obstacle) => {
-            obstacles.push(obstacle);
-            Roster { desired: workers.len(), ..Roster::default() }
-        }
-    };
-    let min_ready = SignedDuration::from_secs(nodeset.spec.min_ready_seconds.unwrap_or_default().into());
-    let allowance = Allowance::of(nodeset, roster.desired);
-    if !deleting && template.is_some() {
-        let slurm = &observed.slurm;
-        let hash = revisions.hash.as_str();
-        Update { nodeset, workers: &workers, hash, slurm, allowance, min_ready, now }.choose(&mut roster);
-    }
-    let namespace = nodeset.namespace().unwrap_or_default();
-    let conduct = Conduct {
-        namespace: &namespace,
-        slurm: &observed.slurm,
-        nodes: &observed.nodes,
-        propagated_conditions: &observed.propagated_conditions,
-        allowance,
-        min_ready,
-        now,
-    };
-    let conducted = conduct.conduct(&workers, &roster);
     let pins = pins::pins(nodeset, &workers, &observed.nodes, pod_spec);
     let schedule =
         Schedule { observed, workers: &workers, desired: roster.desired, hash: &revisions.hash, now };
     let reservation = schedule.decide();
     obstacles.extend(reservation.obstacle.map(Obstacle::from));
+    // What follows for the NodeSet itself: nobody comes before it is sure to outlive them.
+    let leaving = is_deleting(nodeset).then(|| release::leaving(observed, &workers));
     let hold = release::hold(observed, reservation.hold);
-    let effects = if observed.controller.is_none() && !deleting {
-        vec![]
-    } else if leaving == Some(Leaving::Nothing) {
-        release::release(observed)
-    } else {
-        // Nobody comes before the NodeSet is sure to outlive them.
-        let creates = match template.as_ref().filter(|_| hold.is_none() && !deleting) {
-            Some(template) => {
-                creates(observed, template, &roster, &revisions.hash, pins.as_ref(), &mut obstacles)
-            }
-            None => vec![],
-        };
-        let owns = claims::owns(observed, &workers, |worker| {
-            matches!(roster.fate(worker), Fate::Leave(_, Why::Surplus))
-        });
-        let records = records::defunct_records(observed, &workers);
-        let pods = adoptions.into_iter().chain(creates).chain(conducted.effects).chain(owns);
-        pods.chain(records).chain(reservation.effects).collect()
+    let creates = match template.as_ref().filter(|_| hold.is_none() && leaving.is_none()) {
+        Some(template) => {
+            creates(observed, template, &roster, &revisions.hash, pins.as_ref(), &mut obstacles)
+        }
+        None => vec![],
     };
+    let pods = adoptions.into_iter().chain(creates).chain(conducted.effects).collect();
+    let effects = match leaving {
+        None if observed.controller.is_none() => vec![],
+        Some(Leaving::Nothing) => release::release(observed),
+        None | Some(_) => effects(observed, &workers, &roster, pods, reservation.effects),
+    };
+    // What pods and Slurm nodes should say, and when to look again.
     let (slurm, silence) = (&observed.slurm, observed.silence);
     let mirrors = Mirrors { nodeset, slurm, silence, nodes: &observed.nodes, now };
-    let again = again(&workers, &conducted.waiting, slurm, min_ready, now);
+    let again = again(&workers, &conducted.waiting, slurm, min_ready(nodeset), now);
     Plan {
         desired: roster.desired,
         hold,
@@ -106,6 +80,54 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan {
         revisions,
         workers,
     }
+}
+
+fn is_deleting(nodeset: &NodeSet) -> bool {
+    nodeset.metadata.deletion_timestamp.is_some()
+}
+
+/// How long a worker has to be ready to count.
+fn min_ready(nodeset: &NodeSet) -> SignedDuration {
+    SignedDuration::from_secs(nodeset.spec.min_ready_seconds.unwrap_or_default().into())
+}
+
+/// What workers are made from, if that can be told, and what stands in the way of workers and their claims.
+fn groundwork(observed: &Observed, workers: &[Worker]) -> (Option<WorkerTemplate>, Vec<Obstacle>) {
+    let mut obstacles = vec![];
+    let template = template(observed).map_err(|obstacle| obstacles.push(obstacle)).ok();
+    let unreadable = template.as_ref().and_then(|template| unreadable_requirement(template.pod_spec()));
+    obstacles.extend(unreadable.map(Obstacle::Requirement));
+    obstacles.extend(claims::contested(observed, workers).into_iter().map(Obstacle::Contested));
+    (template, obstacles)
+}
+
+/// How workers leave, stay and come back.
+fn conducted(observed: &Observed, workers: &[Worker], roster: &Roster, now: Timestamp) -> Conducted {
+    let nodeset = &observed.nodeset;
+    let conduct = Conduct {
+        namespace: &nodeset.namespace().unwrap_or_default(),
+        slurm: &observed.slurm,
+        nodes: &observed.nodes,
+        propagated_conditions: &observed.propagated_conditions,
+        allowance: Allowance::of(nodeset, roster.desired),
+        min_ready: min_ready(nodeset),
+        now,
+    };
+    conduct.conduct(workers, roster)
+}
+
+/// Everything that needs a batch, in the order of its importance: the `pods`, then what belongs to them.
+fn effects(
+    observed: &Observed,
+    workers: &[Worker],
+    roster: &Roster,
+    mut pods: Vec<Effect>,
+    reservation: Vec<Effect>,
+) -> Vec<Effect> {
+    let owns =
+        claims::owns(observed, workers, |worker| matches!(roster.fate(worker), Fate::Leave(_, Why::Surplus)));
+    pods.extend(owns.into_iter().chain(records::defunct_records(observed, workers)).chain(reservation));
+    pods
 }
 
 /// What workers are made from.
@@ -126,25 +148,40 @@ fn revisions(observed: &Observed, workers: &[Worker]) -> Revisions {
     revision::decide(&observed.nodeset, &observed.revisions, &data, &in_use, hash)
 }
 
-/// Who stays, who leaves, who is missing, as far as numbers and places go.
-fn roster(observed: &Observed, workers: &[Worker], spec: Option<&PodSpec>) -> Result<Roster, Obstacle> {
-    let nodeset = &observed.nodeset;
-    if nodeset.metadata.deletion_timestamp.is_some() {
+/// Who stays, who leaves, who is missing: by numbers and places, then by what is replaced.
+fn roster(
+    observed: &Observed,
+    workers: &[Worker],
+    template: Option<&WorkerTemplate>,
+    hash: &str,
+    now: Timestamp,
+) -> Result<Roster, Obstacle> {
+    let nodeset = observed.nodeset.as_ref();
+    if is_deleting(nodeset) {
         return Ok(roster::nobody(workers));
     }
     if observed.controller.is_none() {
         return Ok(Roster { desired: workers.len(), ..Roster::default() });
     }
-    match nodeset.spec.scaling_mode {
+    let mut roster = match nodeset.spec.scaling_mode {
         ScalingMode::StatefulSet => {
             let desired = usize::try_from(nodeset.spec.replicas).unwrap_or_default();
             if desired > MOST_NODES {
                 return Err(Obstacle::Replicas(desired));
             }
-            Ok(roster::numbered(workers, desired, &observed.backoff))
+            roster::numbered(workers, desired, &observed.backoff)
         }
-        ScalingMode::DaemonSet => Ok(daemons::daemons(workers, &observed.nodes, spec, &observed.backoff)),
+        ScalingMode::DaemonSet => {
+            let spec = template.map(WorkerTemplate::pod_spec);
+            daemons::daemons(workers, &observed.nodes, spec, &observed.backoff)
+        }
+    };
+    if template.is_some() {
+        let (slurm, min_ready) = (&observed.slurm, min_ready(nodeset));
+        let allowance = Allowance::of(nodeset, roster.desired);
+        Update { nodeset, workers, hash, slurm, allowance, min_ready, now }.choose(&mut roster);
     }
+    Ok(roster)
 }
 
 /// The pods to make. One that cannot be built keeps none of the others from being made.
