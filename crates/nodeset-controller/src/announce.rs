@@ -47,7 +47,8 @@ pub fn announce(observed: &Observed, plan: &Plan, announced: &mut Announced) -> 
     if count(Undertaking::ScaleUp) > 0 {
         let creates = plan.effects.iter().filter(|effect| effect.is_create()).count();
         // A plan makes no more than some at a time.
-        told.push(scaling(observed, plan, creates.max(plan.desired.saturating_sub(plan.workers.len())), true));
+        let missing = creates.max(plan.desired.saturating_sub(plan.workers.len()));
+        told.push(scaling(observed, plan, missing, true));
     }
     let leaving = count(Undertaking::ScaleDown);
     if leaving > 0 {

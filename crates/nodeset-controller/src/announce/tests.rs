@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 fn told(scene: &Scene, announced: &mut Announced) -> Vec<String> {
     let notices = announce(&scene.observed, &scene.plan(), announced).into_iter();
     let text = |notice: Notice| {
-        let pod = notice.related.and_then(|pod| pod.name).map(|name| format!(" [{name}]")).unwrap_or_default();
+        let pod =
+            notice.related.and_then(|pod| pod.name).map(|name| format!(" [{name}]")).unwrap_or_default();
         format!("{:?} {} {}: {}{pod}", notice.type_, notice.reason, notice.action, notice.note)
     };
     notices.map(text).collect()
@@ -108,10 +109,14 @@ fn what_begins_is_told_once(#[case] scene: Scene, #[case] expected: &[&str]) {
 
 #[test]
 fn a_scheduled_update_has_a_name_of_its_own() {
-    let strategy = json!({ "type": "ScheduledUpdate", "scheduledUpdate": { "startTime": minute(0), "duration": "2h" } });
+    let strategy =
+        json!({ "type": "ScheduledUpdate", "scheduledUpdate": { "startTime": minute(0), "duration": "2h" } });
     let unhealthy = json!({ "metadata": outdated()["metadata"], "status": { "conditions": [] } });
-    let scene = Scene::new(&json!({ "replicas": 1, "updateStrategy": strategy })).workers(1).worker("gpu-0", &unhealthy);
-    let expected = "Normal Scheduled Update ScheduledUpdate: Scheduled update: deleting 1 unhealthy old pod(s)";
+    let scene = Scene::new(&json!({ "replicas": 1, "updateStrategy": strategy }))
+        .workers(1)
+        .worker("gpu-0", &unhealthy);
+    let expected =
+        "Normal Scheduled Update ScheduledUpdate: Scheduled update: deleting 1 unhealthy old pod(s)";
     assert!(told_first(&scene).contains(&expected.to_owned()), "{:?}", told_first(&scene));
 }
 
@@ -133,13 +138,18 @@ fn whoever_is_chosen_later_is_told_of_alone() {
     assert_eq!(told(&replicas(2).workers(3), &mut announced).len(), 1);
     let later = ["Normal ScalingDown ScaleDown: Deleting 1 Pod(s) to stabilize at 1 replicas"];
     assert_eq!(told(&replicas(1).workers(3), &mut announced), later);
-    let marked = replicas(1).workers(3).worker("gpu-1", &marked("scale-in")).worker("gpu-2", &marked("scale-in"));
+    let marked =
+        replicas(1).workers(3).worker("gpu-1", &marked("scale-in")).worker("gpu-2", &marked("scale-in"));
     assert_eq!(told(&marked, &mut announced), [""; 0]);
 }
 
 #[test]
 fn a_new_process_tells_of_nothing_that_is_under_way() {
-    let leaving = replicas(1).workers(2).worker("gpu-1", &marked("scale-in")).slurm("gpu-1", &["IDLE", "DRAIN"], "slurm-operator: x");
+    let leaving = replicas(1).workers(2).worker("gpu-1", &marked("scale-in")).slurm(
+        "gpu-1",
+        &["IDLE", "DRAIN"],
+        "slurm-operator: x",
+    );
     assert_eq!(leaving.effects(), ["delete gpu-1 (Surplus, drained)"]);
     assert_eq!(told_first(&leaving), [""; 0]);
 

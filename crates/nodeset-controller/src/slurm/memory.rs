@@ -228,3 +228,18 @@ fn matters(jobs: Option<&Jobs>, wished: bool) -> Option<Jobs> {
     }
     Some(jobs).filter(|jobs| wished || !jobs.deadlines.is_empty())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn silence_is_told_to_the_second() {
+        let start = Instant::now();
+        let mut memory = Memory::default();
+        let asked = memory.ask(start, "2027-01-15T08:00:00.123456789Z".parse().unwrap());
+        memory.nodes_listed(asked, NodeList { nodes: vec![], as_of: None });
+        let View::Unknown { why, overdue } = memory.view(start + STALE) else { panic!("it is old") };
+        assert_eq!((why.as_str(), overdue), ("Slurm has not answered since 2027-01-15T08:00:00Z", true));
+    }
+}

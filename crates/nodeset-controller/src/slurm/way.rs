@@ -79,7 +79,10 @@ impl Way {
         let why = match self.obstacle.as_ref()? {
             Obstacle::NoRestApi { since, .. } if *since + GRACE <= now => return Some(View::NotExpected),
             Obstacle::NoRestApi { lost, .. } => {
-                return Some(View::Unknown { why: "the Controller has no RestApi".to_owned(), overdue: *lost });
+                return Some(View::Unknown {
+                    why: "the Controller has no RestApi".to_owned(),
+                    overdue: *lost,
+                });
             }
             Obstacle::Unexplored => return Some(View::unasked("Slurm was not asked yet".to_owned())),
             Obstacle::NoKey(why) => format!("no signing key: {why}"),

@@ -126,9 +126,8 @@ impl Progress<'_> {
 
     /// Updates that nobody works at: they wait for a person, or for their time.
     pub fn postponed(&self) -> Option<Part> {
-        let is_one = |worker: &Worker| {
-            worker.is_alive() && self.is_outdated(worker) && !self.is_updated_now(worker)
-        };
+        let is_one =
+            |worker: &Worker| worker.is_alive() && self.is_outdated(worker) && !self.is_updated_now(worker);
         let outdated = self.those(is_one);
         if self.plan.leaving.is_some() {
             return None;

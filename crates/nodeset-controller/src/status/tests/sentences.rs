@@ -56,7 +56,9 @@ const WISH: &str = "SlurmOperatorMaint-gpu starts 2023-03-28T12:40:00Z for 30 mi
     "1 worker is draining until no job is left (gpu-3); updating: 3 of 4 workers are up to date")]
 #[case::on_delete_with_too_few(on_delete().workers(4).worker("gpu-1", &outdated()), "Creating",
     "creating 1 worker; 1 worker is outdated until somebody deletes the pod (gpu-1)")]
-#[case::in_the_reservation(scheduled().worker("gpu-0", &outdated()).worker("gpu-1", &chosen()), "Draining",
+#[case::in_the_reservation(scheduled().worker("gpu-0", &outdated()).worker("gpu-1", &chosen()).slurm_node(
+    json!({ "name": "gpu-1", "state": ["ALLOCATED", "DRAIN", "MAINTENANCE"], "reason": "slurm-operator: update",
+        "reservation": "SlurmOperatorMaint-gpu" })), "Draining",
     "1 worker is draining until no job is left (gpu-1); updating: 0 of 2 workers are up to date; 1 worker is outdated \
      until a reservation for updates begins (gpu-0)")]
 #[case::registering_while_slurm_is_silent(replicas(1).workers(1).unknown(), "Registering",
