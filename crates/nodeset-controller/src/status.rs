@@ -121,6 +121,19 @@ pub fn again(observed: &Observed, status: &NodeSetStatus, now: Timestamp) -> Opt
     Some(Duration::from_secs(1) + Duration::try_from(next.duration_since(now)).unwrap_or_default())
 }
 
+/// Whether a status tells only other numbers and details than the one before, so that nobody minds to read it a moment
+/// later.
+pub fn can_wait(before: Option<&NodeSetStatus>, after: &NodeSetStatus) -> bool {
+    let told = |status: &NodeSetStatus| {
+        let conditions = status.conditions.iter();
+        let conditions: Vec<_> = conditions
+            .map(|condition| (condition.type_.clone(), condition.status.clone(), condition.reason.clone()))
+            .collect();
+        (status.observed_generation, conditions)
+    };
+    before.is_some_and(|before| told(before) == told(after))
+}
+
 /// Sets the conditions that every kind has. A NodeSet may be ready while surplus workers leave, and while an update waits
 /// for a person or for its time.
 fn summarise(

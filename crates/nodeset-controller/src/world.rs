@@ -81,6 +81,8 @@ pub struct Memory {
     pub busy: bool,
     /// What the last work came to.
     pub effects: EffectsState,
+    /// When its status was written last.
+    pub status_written: Option<Timestamp>,
     /// What was told of it as Events and is not done yet.
     pub announced: Announced,
     /// Pods that failed, by name.

@@ -105,7 +105,15 @@ impl Mirrors<'_> {
                 pod.annotations().get(annotations::TOPOLOGY).map(String::as_str),
                 self.slurm.sight(&worker.slurm_name),
             );
-            set(&mut mirror.annotations, pod.annotations(), annotations::TOPOLOGY, Some(topology.to_owned()));
+            // That there is none needs no write for every pod: an annotation that is absent reads the same.
+            if !topology.is_empty() || pod.annotations().contains_key(annotations::TOPOLOGY) {
+                set(
+                    &mut mirror.annotations,
+                    pod.annotations(),
+                    annotations::TOPOLOGY,
+                    Some(topology.to_owned()),
+                );
+            }
         }
         if let Sight::Present(node) = self.slurm.sight(&worker.slurm_name) {
             (mirror.conditions, mirror.ended) = conditions(pod, node, self.now);

@@ -238,7 +238,8 @@ fn a_new_nodeset_says_that_slurm_was_not_asked_until_it_was() {
     let status = told(&new);
     assert_eq!(condition(&status, SLURM_REACHABLE), ("Unknown", "NotAskedYet", "Slurm was not asked yet"));
     assert_eq!(condition(&status, READY).1, "Creating");
-    let next = unasked(written(replicas(2).worker("gpu-0", &seen("Idle")).worker("gpu-1", &seen("Idle")), status));
+    let next =
+        unasked(written(replicas(2).worker("gpu-0", &seen("Idle")).worker("gpu-1", &seen("Idle")), status));
     assert_eq!(condition(&told(&next), READY).0, "True", "what is new is not mistaken for what was said");
 }
 
@@ -321,4 +322,14 @@ fn only_transitions_are_news(
 ) {
     assert_eq!(news(before.as_ref(), &after).len(), usize::from(expected));
     assert!(news(Some(&after), &after).is_empty());
+}
+
+#[test]
+fn numbers_can_wait_but_not_a_condition_nor_a_new_wish() {
+    let before = told(&replicas(2).workers(1));
+    assert!(can_wait(Some(&before), &NodeSetStatus { replicas: 7, ..before.clone() }));
+    assert!(!can_wait(None, &before));
+    assert!(!can_wait(Some(&before), &NodeSetStatus { observed_generation: Some(9), ..before.clone() }));
+    let ready = told(&replicas(1).workers(1));
+    assert!(!can_wait(Some(&before), &ready), "{before:?} and {ready:?}");
 }
