@@ -43,6 +43,21 @@ impl Lab {
         Ok(Self { stage, _others: processes, programs: programs.into_iter().map(str::to_owned).collect() })
     }
 
+    /// Two namespaces that the same processes look after, as they look after all others.
+    pub async fn open_two(test: &str, programs: &[&str]) -> Result<[Self; 2]> {
+        let lab = async || {
+            let stage = Stage::unattended("controller-controller", test).await?;
+            let programs = programs.iter().map(|program| (*program).to_owned()).collect();
+            anyhow::Ok(Self { stage, _others: vec![], programs })
+        };
+        let (one, other) = (lab().await?, lab().await?);
+        let start = |program: &&str| {
+            Process::start(binary(program)?, &[], &scratch(&format!("{test}-{program}.log"))?)
+        };
+        let processes = programs.iter().map(start).collect::<Result<_>>()?;
+        Ok([Self { _others: processes, ..one }, other])
+    }
+
     /// Applies a manifest as a user does.
     pub fn apply(&self, manifest: &str) -> Result<()> {
         let mut command = self.kubectl(&["apply", "--server-side", "--force-conflicts", "--filename", "-"]);

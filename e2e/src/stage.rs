@@ -29,19 +29,25 @@ pub struct Stage {
     namespace: TestNamespace,
     program: PathBuf,
     log: PathBuf,
-    controller: Process,
+    /// `None` if it is a matter of somebody else's who looks after it.
+    controller: Option<Process>,
 }
 
 impl Stage {
     /// Starts a binary of the workspace in a namespace whose name begins with that of the test.
     pub async fn set(program: &str, test: &str) -> Result<Self> {
+        let mut stage = Self::unattended(program, test).await?;
+        stage.restart()?;
+        Ok(stage)
+    }
+
+    /// A namespace that nobody looks after, unless a process that looks after all does.
+    pub async fn unattended(program: &str, test: &str) -> Result<Self> {
         let client = client().await?;
         install_definitions(&client).await?;
         let namespace = TestNamespace::create(&client, test).await?;
-        let program = binary(program)?;
         let log = scratch(&format!("{}.log", namespace.name()))?;
-        let controller = Process::start(&program, &["--namespaces", namespace.name()], &log)?;
-        Ok(Self { client, namespace, program, log, controller })
+        Ok(Self { client, namespace, program: binary(program)?, log, controller: None })
     }
 
     /// A client of the cluster.
@@ -66,8 +72,11 @@ impl Stage {
 
     /// Kills the controller and starts it anew.
     pub fn restart(&mut self) -> Result<()> {
-        self.controller.kill()?;
-        self.controller = Process::start(&self.program, &["--namespaces", self.namespace.name()], &self.log)?;
+        if let Some(mut controller) = self.controller.take() {
+            controller.kill()?;
+        }
+        let namespaces = ["--namespaces", self.namespace.name()];
+        self.controller = Some(Process::start(&self.program, &namespaces, &self.log)?);
         Ok(())
     }
 

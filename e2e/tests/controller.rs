@@ -343,6 +343,11 @@ async fn what_cannot_be_is_named_and_stops_nothing_that_runs() -> Result<()> {
             "ConfigRefused",
             "\"just\": the line is not of the form Key=Value",
         ),
+        (
+            json!({ "extraConf": "NodeName=gpu[0- CPUs=1" }),
+            "ConfigRefused",
+            "nodename: a bracket of the hostlist is left open",
+        ),
         (json!({ "configFileRefs": [{ "name": "../x" }] }), "InvalidSpec", "\"../x\" cannot be the name"),
         (json!({ "slurmKeyRef": { "name": "../x", "key": "k" } }), "InvalidSpec", "slurmKeyRef: \"../x\""),
         (json!({ "slurmctld": { "image": 5 } }), "InvalidSpec", "slurmctld.image"),

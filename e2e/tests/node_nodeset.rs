@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::json;
-use slinky_api::conditions::SLURM_REACHABLE;
+use slinky_api::conditions::{PARTITION_HELD, SLURM_REACHABLE};
 use slinky_api::labels::annotations::POD_CORDON;
 use slinky_api::v1beta1::{Controller, NodeSet, RestApi};
 use std::collections::BTreeMap;
@@ -121,6 +121,7 @@ async fn workers_come_and_go_around_jobs() -> Result<()> {
     update_with_a_job(&lab).await?;
     cordon(&lab).await?;
     kill(&lab).await?;
+    remove_the_partition_of_a_job(&lab).await?;
     delete_while_a_job_names_the_partition(&lab).await?;
     lab.stage.end().await
 }
@@ -213,6 +214,42 @@ async fn kill(lab: &Lab) -> Result<()> {
     eventually("another worker-0", SOON, async || pods(lab).await, replaced).await?;
     state_becomes(lab, "worker-0", "idle", SOON).await?;
     report(format_args!("pod deleted: back and idle after {:.1} s", begun.elapsed().as_secs_f64()));
+    Ok(())
+}
+
+/// slurmctld would end a job whose partition it is told to forget. It keeps the partition, without taking new jobs, until
+/// nobody names it; and takes it back when it is wanted again.
+async fn remove_the_partition_of_a_job(lab: &Lab) -> Result<()> {
+    let restarts = restarts(lab).await?;
+    let job = submit(lab, "worker-0", 60).await?;
+    lab.stage.edit::<NodeSet>("worker", json!({ "partition": { "enabled": false } })).await?;
+    let look = async || lab.scontrol(&["show", "partition"]);
+    let begun = Instant::now();
+    eventually("a closed partition", SOON, look, |told: &String| told.contains("State=DRAIN")).await?;
+    report(format_args!("partition removed: closed after {:.1} s", begun.elapsed().as_secs_f64()));
+    let refused = lab.exec("slurm-controller-0", "slurmctld", &["sbatch", "--wrap", "hostname"]);
+    ensure!(
+        refused.is_err_and(|error| error.to_string().contains("partition not available")),
+        "it takes jobs"
+    );
+    let held = async || condition(&lab.stage.api::<NodeSet>().get("worker").await?, PARTITION_HELD);
+    let told = eventually("word of the job", SOON, held, |held| held.reason == "JobRecords").await?;
+    report(format_args!("partition held: {}", told.message));
+    job_survives_with_its_pod(lab, &job, "worker-0").await?;
+    let ended = Instant::now();
+    // The partition first: a record that is there afterwards was there before.
+    while lab.scontrol(&["show", "partition"])?.contains("PartitionName=worker") {
+        ensure!(ended.elapsed() < Duration::from_mins(5), "the partition stays: {:?}", held().await);
+        sleep(Duration::from_secs(1)).await;
+    }
+    ensure!(lab.scontrol(&["show", "job", &job]).is_err(), "the partition went while a record named it");
+    report(format_args!("partition gone {:.1} s after the end of the job", ended.elapsed().as_secs_f64()));
+    ensure!(held().await?.status == "False", "{:?}", held().await);
+    lab.stage.edit::<NodeSet>("worker", json!({ "partition": { "enabled": true } })).await?;
+    let look = async || lab.scontrol(&["show", "partition"]);
+    eventually("the partition again", SOON, look, |told: &String| told.contains("PartitionName=worker"))
+        .await?;
+    ensure!(self::restarts(lab).await? == restarts, "slurmctld crashed");
     Ok(())
 }
 

@@ -7,13 +7,14 @@ use anyhow::Result;
 use e2e::eventually;
 use e2e::stage::{SOON, Stage, condition};
 use k8s_openapi::api::apps::v1::ControllerRevision;
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
+use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::ResourceExt;
-use kube::api::{DeleteParams, ListParams};
+use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::{Api, ResourceExt};
 use operator_runtime::apply::Object;
 use serde_json::{Value, json};
 use slinky_api::conditions::{DEGRADED, SLURM_REACHABLE};
+use slinky_api::labels::annotations::HOSTNAME_OVERRIDE;
 use slinky_api::labels::{APP_INSTANCE, POD_INDEX, REVISION_HASH, WORKERS_FINALIZER, worker_labels};
 use slinky_api::v1beta1::{Controller, NodeSet};
 use std::collections::BTreeMap;
@@ -276,6 +277,16 @@ async fn nonsense_is_named_and_keeps_nobody_else_from_working() -> Result<()> {
             json!({ "template": { "spec": { "hostname": "GPU-" } } }),
             r#"the hostname of a pod cannot be "GPU-0": "#,
         ),
+        (
+            "hostlist",
+            json!({ "template": { "spec": { "hostname": "gpu[0-" } } }),
+            "template.spec.hostname must not contain '['",
+        ),
+        (
+            "dots.in.it",
+            json!({}),
+            r#"the hostname of a pod cannot be "dots.in.it-0": it must not contain dots"#,
+        ),
     ];
     for (name, change, _) in &cases {
         let mut change = change.clone();
@@ -301,6 +312,44 @@ async fn nonsense_is_named_and_keeps_nobody_else_from_working() -> Result<()> {
 
     put_nodeset(&stage, "items", json!({ "replicas": 1, "extraConf": "Weight=10" })).await?;
     pods(&stage, "items", &["items-0"]).await?;
+    end(stage).await
+}
+
+/// A Kubernetes node that is meant for one test alone.
+async fn put_node(stage: &Stage, name: &str, annotations: Value) -> Result<String> {
+    let (nodes, name) =
+        (Api::<Node>::all(stage.client().clone()), format!("{name}.{}.test", stage.namespace()));
+    let metadata =
+        json!({ "name": name, "annotations": annotations, "labels": { "of-test": stage.namespace() } });
+    let taint = json!({ "key": "of-test", "effect": "NoSchedule" });
+    let node = json!({ "metadata": metadata, "spec": { "taints": [taint] } });
+    nodes.create(&PostParams::default(), &serde_json::from_value(node)?).await?;
+    Ok(name)
+}
+
+#[tokio::test]
+async fn of_nodes_with_odd_names_only_those_that_slurm_cannot_know_get_no_worker() -> Result<()> {
+    let stage = set("odd").await?;
+    put_controller(&stage).await?;
+    let dotted = put_node(&stage, "a", json!({})).await?;
+    let odd = put_node(&stage, "b", json!({ HOSTNAME_OVERRIDE: "gpu[0-" })).await?;
+    let spec = json!({ "nodeSelector": { "of-test": stage.namespace() }, "tolerations": [{ "operator": "Exists" }] });
+    put_nodeset(&stage, NAME, json!({ "scalingMode": "DaemonSet", "template": { "spec": spec } })).await?;
+    put_nodeset(&stage, "good", json!({ "replicas": 1 })).await?;
+    let told = stage.degraded::<NodeSet>(NAME, "InvalidSpec").await?;
+    assert!(told.starts_with(&format!(r#"the hostname of the pod on {odd} cannot be "gpu[0-": "#)), "{told}");
+    assert_eq!(stage.event(NAME, "InvalidSpec").await?.note, Some(told));
+    let hostnames = |pods: &Vec<Pod>| {
+        let specs = pods.iter().filter_map(|pod| pod.spec.as_ref()?.hostname.as_deref());
+        specs.collect::<Vec<_>>() == ["a"]
+    };
+    let look = async || list::<Pod>(&stage, NAME).await;
+    eventually("a worker on a node with dots in its name", GRANTED, look, hostnames).await?;
+    pods(&stage, "good", &["good-0"]).await?;
+    let nodes = Api::<Node>::all(stage.client().clone());
+    for node in [dotted, odd] {
+        nodes.delete(&node, &DeleteParams::default()).await?;
+    }
     end(stage).await
 }
 
