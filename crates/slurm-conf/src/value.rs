@@ -124,6 +124,7 @@ impl ConfLine {
 
     /// Taken for the options of a partition, the same partition closed to new jobs: those that it has go on. A line that
     /// Slurm cannot read stays as it is.
+    #[must_use]
     pub fn closed_to_new_jobs(&self) -> Self {
         let Ok(pairs) = text::pairs(&self.0) else { return self.clone() };
         let others =

@@ -67,7 +67,9 @@ impl Cluster {
                 fallen.push(name.clone());
             }
         }
-        fallen.iter().for_each(|name| self.requeue_jobs_of(name, now));
+        for name in &fallen {
+            self.requeue_jobs_of(name, now);
+        }
         let before = self.reservations.len();
         self.reservations.retain(|reservation| now < reservation.end);
         if self.reservations.len() != before {
