@@ -137,3 +137,6 @@ impl Members {
         members.map(|nodeset| ObjectRef::from_obj(nodeset.as_ref())).collect()
     }
 }
+
+#[cfg(test)]
+mod tests;

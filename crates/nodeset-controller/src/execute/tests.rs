@@ -4,6 +4,7 @@ mod asking;
 mod cordon;
 mod create;
 mod delete;
+mod load;
 mod mirror;
 mod rest;
 mod seen;

@@ -122,3 +122,38 @@ fn a_worker_that_is_not_ready_is_not_put_to_work() {
     let scene = one(&json!({ "status": { "conditions": [] } }), &["IDLE", "DRAIN"], "slurm-operator: x");
     assert!(scene.effects().is_empty(), "{:?}", scene.effects());
 }
+
+#[rstest]
+#[case::down_without_a_word(&["DOWN", "NOT_RESPONDING"])]
+#[case::silent_for_a_moment(&["IDLE", "NOT_RESPONDING"])]
+#[case::busy(&["ALLOCATED"])]
+fn a_node_that_nobody_else_has_a_say_about_is_drained(#[case] states: &[&str]) {
+    let effects = on_cordoned_node(one(&json!({}), states, "")).effects();
+    assert!(effects[0].starts_with("mark gpu-0 for node and drain: "), "{effects:?}");
+    let effects = one(&cordoned_by(None), states, "").effects();
+    assert!(effects[0].starts_with("drain gpu-0: "), "{effects:?}");
+}
+
+#[rstest]
+#[case::that_was_made_for_it("node", &["IDLE", "DRAIN"], "")]
+#[case::that_outlived_its_cause("scale-in", &["IDLE", "DRAIN"], "mark gpu-0 for node")]
+#[case::whose_drain_somebody_ended("node", &["IDLE"],
+    "mark gpu-0 for node and drain: slurm-operator: Node (node-a) was cordoned, Pod (ns/gpu-0) must be cordoned")]
+fn while_its_kubernetes_node_is_cordoned_a_pod_keeps_a_mark(
+    #[case] by: &str,
+    #[case] states: &[&str],
+    #[case] expected: &str,
+) {
+    let reason = if states.contains(&"DRAIN") { "slurm-operator: x" } else { "" };
+    let scene = on_cordoned_node(one(&cordoned_by(Some(by)), states, reason));
+    assert_eq!(scene.effects().join(""), expected);
+}
+
+#[rstest]
+#[case::that_never_led_to_a_drain(&["IDLE"], "", "unmark gpu-0 ")]
+#[case::of_a_pod_whose_end_was_announced(
+    &["DOWN", "DRAIN"], "slurm-operator: Pod is terminating", r#"unmark gpu-0 Resume("gpu-0")"#
+)]
+fn a_mark_without_cause_goes(#[case] states: &[&str], #[case] reason: &str, #[case] expected: &str) {
+    assert_eq!(one(&cordoned_by(Some("scale-in")), states, reason).effects(), [expected]);
+}

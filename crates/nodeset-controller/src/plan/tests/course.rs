@@ -76,7 +76,9 @@ impl Course {
                 let by = format!("{}{}", if *person { PERSON_AND } else { "" }, cause.as_str());
                 self.annotate(&pod.name, POD_CORDON, Some("true"));
                 self.annotate(&pod.name, POD_CORDON_BY, Some(&by));
-                drain.iter().for_each(|drain| self.drain(drain));
+                if let Some(drain) = drain {
+                    self.drain(drain);
+                }
             }
             Effect::Drain(drain) => self.drain(drain),
             Effect::Restore { pod, unmark, person, undo } => {
@@ -84,7 +86,9 @@ impl Course {
                     self.annotate(&pod.name, POD_CORDON_BY, None);
                     self.annotate(&pod.name, POD_CORDON, person.then_some("true"));
                 }
-                undo.iter().for_each(|undo| self.undo(undo));
+                if let Some(undo) = undo {
+                    self.undo(undo);
+                }
             }
             Effect::Delete(removal) => {
                 if self.is_proved(&removal.evidence) {
@@ -147,11 +151,16 @@ impl Course {
 
     /// A pod is made, and its slurmd registers.
     fn create(&mut self, new: &NewPod) {
-        assert!(self.scene.observed.pods.iter().all(|pod| pod.name_any() != new.name), "{} is there", new.name);
+        assert!(
+            self.scene.observed.pods.iter().all(|pod| pod.name_any() != new.name),
+            "{} is there",
+            new.name
+        );
         let mut pod: Pod = serde_json::from_value(new.pod.clone()).unwrap();
         self.writes += 1;
         pod.metadata.uid = Some(format!("made-{}", self.writes));
-        pod.metadata.creation_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(minute(self.minute)));
+        pod.metadata.creation_timestamp =
+            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(minute(self.minute)));
         self.scene.observed.pods.push(Arc::new(pod));
         self.start(&new.name);
     }
@@ -232,8 +241,7 @@ impl Course {
             put(pod.labels_mut(), &mirror.labels);
             put(pod.annotations_mut(), &mirror.annotations);
             let set = |type_: &String| mirror.conditions.iter().any(|condition| condition.type_ == *type_);
-            let conditions =
-                pod.status.get_or_insert_default().conditions.get_or_insert_default();
+            let conditions = pod.status.get_or_insert_default().conditions.get_or_insert_default();
             conditions.retain(|condition| !mirror.ended.contains(&condition.type_) && !set(&condition.type_));
             conditions.extend(mirror.conditions.iter().cloned());
         });

@@ -136,3 +136,26 @@ fn without_a_template_nobody_comes_or_goes() {
         .slurm("node-a", &["IDLE"], "");
     assert!(scene.effects().is_empty(), "{:?}", scene.effects());
 }
+
+#[test]
+fn a_node_that_does_not_fit_gets_none() {
+    let scene = Scene::new(
+        &json!({ "scalingMode": "DaemonSet", "template": { "spec": { "nodeSelector": { "a": "b" } } } }),
+    );
+    assert_eq!((scene.effects(), scene.plan().desired), (vec![], 0));
+}
+
+#[rstest]
+#[case::one_that_has_ended("Failed", 1)]
+#[case::one_that_still_runs("Running", 0)]
+fn while_a_pod_is_on_its_way_out_the_next_one_comes_after(#[case] phase: &str, #[case] creates: usize) {
+    let leaving =
+        json!({ "metadata": { "deletionTimestamp": "2027-01-15T08:00:00Z" }, "status": { "phase": phase } });
+    let effects = scene().worker("gpu-x", &on("node-a", &leaving)).effects();
+    assert_eq!(
+        effects.iter().filter(|effect| effect.starts_with("create gpu-n")).count(),
+        creates,
+        "{effects:?}"
+    );
+    assert_eq!(effects.len(), creates);
+}

@@ -66,14 +66,22 @@ fn of_node(scene: &Scene) -> Vec<NodeUpdate> {
     told.collect()
 }
 
-/// The change of one label; `None` if it stays as it is.
-fn label(scene: &Scene, key: &str) -> Option<Option<String>> {
-    of_pod(scene)?.labels.get(key).cloned()
+/// What becomes of a label or an annotation that is neither changed nor removed.
+const STAYS: &str = "stays";
+/// What becomes of one that is removed.
+const GOES: &str = "goes";
+
+/// The new value of a label or an annotation, or one of these words.
+fn change(changes: &BTreeMap<String, Option<String>>, key: &str) -> String {
+    changes.get(key).map_or(STAYS, |value| value.as_deref().unwrap_or(GOES)).to_owned()
 }
 
-/// The change of one annotation; `None` if it stays as it is.
-fn annotation(scene: &Scene, key: &str) -> Option<Option<String>> {
-    of_pod(scene)?.annotations.get(key).cloned()
+fn label(scene: &Scene, key: &str) -> String {
+    change(&of_pod(scene).map(|mirror| mirror.labels).unwrap_or_default(), key)
+}
+
+fn annotation(scene: &Scene, key: &str) -> String {
+    change(&of_pod(scene).map(|mirror| mirror.annotations).unwrap_or_default(), key)
 }
 
 #[test]
@@ -84,7 +92,9 @@ fn whoever_says_everything_is_left_alone() {
 
 #[rstest]
 #[case::padded_otherwise_today(json!({ "ordinalPadding": 2 }), json!({}), json!({}))]
-#[case::of_another_pod(json!({}), json!({ "pod-name": "gpu-9" }), json!({ "pod-name": "gpu-0", "pod-index": "0" }))]
+#[case::of_another_pod(
+    json!({}), json!({ "pod-name": "gpu-9", "pod-index": "9" }), json!({ "pod-name": "gpu-0", "pod-index": "0" })
+)]
 #[case::lost(json!({}), json!({ "pod-name": null, "pod-index": null }), json!({ "pod-name": "gpu-0", "pod-index": "0" }))]
 #[case::of_a_daemon_that_had_no_name_yet(
     json!({ "scalingMode": "DaemonSet" }), json!({ "scaling-mode": "DaemonSet", "pod-name": "" }), json!({ "pod-name": "gpu-0" })
@@ -124,10 +134,13 @@ fn a_state_that_stays_keeps_its_time_and_says_why() {
         let since = condition.last_transition_time.as_ref().map(|time| time.0);
         (condition.type_.as_str(), condition.message.as_deref(), since)
     });
-    assert_eq!(told.collect::<Vec<_>>(), [
-        ("SlurmNodeStateIdle", Some("disk"), Some(minute(5))),
-        ("SlurmNodeStateDrain", Some("disk"), Some(minute(60))),
-    ]);
+    assert_eq!(
+        told.collect::<Vec<_>>(),
+        [
+            ("SlurmNodeStateIdle", Some("disk"), Some(minute(5))),
+            ("SlurmNodeStateDrain", Some("disk"), Some(minute(60))),
+        ]
+    );
     assert!(mirror.ended.is_empty());
 }
 
@@ -157,33 +170,34 @@ fn a_pod_whose_node_is_not_seen_says_what_it_said(#[case] change: fn(Scene) -> S
 }
 
 #[rstest]
-#[case::a_job(json!({}), json!({}), &["MIXED"], Some(Some("true")))]
-#[case::its_end(json!({}), json!({}), &["IDLE", "COMPLETING"], Some(Some("true")))]
-#[case::a_job_as_before(json!({}), protected(), &["ALLOCATED"], None)]
-#[case::no_job_any_more(json!({}), protected(), &["IDLE"], Some(None))]
-#[case::no_job_and_drained(json!({}), protected(), &["IDLE", "DRAIN"], Some(None))]
-#[case::no_job_as_before(json!({}), json!({}), &["IDLE"], None)]
-#[case::nobody_wants_that(json!({ "workloadDisruptionProtection": false }), protected(), &["ALLOCATED"], Some(None))]
+#[case::a_job(json!({}), json!({}), &["MIXED"], "true")]
+#[case::its_end(json!({}), json!({}), &["IDLE", "COMPLETING"], "true")]
+#[case::a_job_as_before(json!({}), protected(), &["ALLOCATED"], STAYS)]
+#[case::no_job_any_more(json!({}), protected(), &["IDLE"], GOES)]
+#[case::no_job_and_drained(json!({}), protected(), &["IDLE", "DRAIN"], GOES)]
+#[case::no_job_as_before(json!({}), json!({}), &["IDLE"], STAYS)]
+#[case::nobody_wants_that(json!({ "workloadDisruptionProtection": false }), protected(), &["ALLOCATED"], GOES)]
 fn a_pod_is_protected_while_its_node_has(
     #[case] spec: Value,
     #[case] pod: Value,
     #[case] states: &[&str],
-    #[case] expected: Option<Option<&str>>,
+    #[case] expected: &str,
 ) {
     let scene = scene(&spec, &idle(&pod), &in_states(states));
-    assert_eq!(label(&scene, PROTECT), expected.map(|value| value.map(str::to_owned)));
+    assert_eq!(label(&scene, PROTECT), expected);
 }
 
 #[test]
 fn a_pod_that_slurm_never_knew_is_not_protected() {
     let scene = scene(&json!({}), &idle(&protected()), &json!({})).without_slurm_node("gpu-0");
-    assert_eq!(label(&scene, PROTECT), Some(None), "it was idle when it was last seen");
+    assert_eq!(label(&scene, PROTECT), GOES, "it was idle when it was last seen");
 }
 
 /// With running jobs that end then.
 fn with_jobs(mut scene: Scene, deadline: Option<Deadline>) -> Scene {
     let View::Known(known) = &mut scene.observed.slurm else { panic!("Slurm is not known") };
-    let deadlines: BTreeMap<_, _> = deadline.map(|deadline| ("gpu-0".to_owned(), deadline)).into_iter().collect();
+    let deadlines: BTreeMap<_, _> =
+        deadline.map(|deadline| ("gpu-0".to_owned(), deadline)).into_iter().collect();
     Arc::make_mut(&mut known.snapshot).jobs = Some(Jobs { deadlines, ..Jobs::default() });
     scene
 }
@@ -193,27 +207,24 @@ fn due(text: &str) -> Value {
 }
 
 #[rstest]
-#[case::told(json!({}), Some(Deadline::At(minute(90))), Some(Some("2023-03-28T12:10:00Z")))]
-#[case::told_before(due("2023-03-28T12:10:00Z"), Some(Deadline::At(minute(90))), None)]
-#[case::moved(due("2023-03-28T12:00:00Z"), Some(Deadline::At(minute(90))), Some(Some("2023-03-28T12:10:00Z")))]
-#[case::without_end(json!({}), Some(Deadline::Never), Some(Some("9999-01-01T00:00:00Z")))]
-#[case::over(due("2023-03-28T12:10:00Z"), None, Some(None))]
+#[case::told(json!({}), Some(Deadline::At(minute(90))), "2023-03-28T12:10:00Z")]
+#[case::told_before(due("2023-03-28T12:10:00Z"), Some(Deadline::At(minute(90))), STAYS)]
+#[case::moved(due("2023-03-28T12:00:00Z"), Some(Deadline::At(minute(90))), "2023-03-28T12:10:00Z")]
+#[case::without_end(json!({}), Some(Deadline::Never), "9999-01-01T00:00:00Z")]
+#[case::over(due("2023-03-28T12:10:00Z"), None, GOES)]
 fn a_pod_says_when_its_last_job_is_over(
     #[case] pod: Value,
     #[case] deadline: Option<Deadline>,
-    #[case] expected: Option<Option<&str>>,
+    #[case] expected: &str,
 ) {
     let scene = with_jobs(scene(&json!({}), &idle(&pod), &in_states(&["MIXED"])), deadline);
-    assert_eq!(annotation(&scene, DEADLINE), expected.map(|value| value.map(str::to_owned)));
+    assert_eq!(annotation(&scene, DEADLINE), expected);
 }
 
 #[rstest]
-#[case::busy(&["MIXED"], None)]
-#[case::idle(&["IDLE"], Some(None))]
-fn a_deadline_outlives_the_list_of_jobs_while_the_node_is(
-    #[case] states: &[&str],
-    #[case] expected: Option<Option<String>>,
-) {
+#[case::busy(&["MIXED"], STAYS)]
+#[case::idle(&["IDLE"], GOES)]
+fn a_deadline_outlives_the_list_of_jobs_while_the_node_is(#[case] states: &[&str], #[case] expected: &str) {
     let scene = scene(&json!({}), &idle(&due("2023-03-28T12:10:00Z")), &in_states(states));
     assert_eq!(annotation(&scene, DEADLINE), expected);
 }
@@ -225,16 +236,26 @@ fn at(topology: &str) -> Value {
 #[test]
 fn the_place_of_the_kubernetes_node_is_that_of_pod_and_slurm_node() {
     let scene = scene(&json!({}), &idle(&json!({})), &json!({})).host("node-a", &at("topo-block:b0"));
-    assert_eq!(annotation(&scene, TOPOLOGY), Some(Some("topo-block:b0".to_owned())));
+    assert_eq!(annotation(&scene, TOPOLOGY), "topo-block:b0");
     assert_eq!(of_node(&scene), [NodeUpdate::Topology("topo-block:b0".to_owned())]);
 }
 
+#[test]
+fn a_kubernetes_node_without_a_place_costs_no_write_for_each_of_its_pods() {
+    let silent = |scene: Scene| annotation(&scene.host("node-a", &json!({})), TOPOLOGY);
+    let pod = json!({ "metadata": { "annotations": { TOPOLOGY: null } } });
+    assert_eq!(silent(scene(&json!({}), &idle(&pod), &json!({}))), STAYS);
+    let placed = json!({ "metadata": { "annotations": { TOPOLOGY: "b0" } } });
+    assert_eq!(silent(scene(&json!({}), &idle(&placed), &json!({}))), "");
+}
+
 #[rstest]
-#[case::bound_to_none(json!(null))]
-#[case::bound_to_one_that_is_gone(json!("gone"))]
-fn without_a_kubernetes_node_nothing_is_said_of_it(#[case] node: Value) {
+#[case::bound_to_none("")]
+#[case::bound_to_one_that_is_gone("gone")]
+fn without_a_kubernetes_node_nothing_is_said_of_it(#[case] node: &str) {
     let pod = json!({ "spec": { "nodeName": node }, "metadata": { "annotations": { TOPOLOGY: "b0" } } });
-    let scene = scene(&json!({}), &idle(&pod), &json!({ "comment": "" })).host("node-a", &at("topo-block:b0"));
+    let scene =
+        scene(&json!({}), &idle(&pod), &json!({ "comment": "" })).host("node-a", &at("topo-block:b0"));
     assert_eq!((of_pod(&scene), of_node(&scene)), (None, vec![]));
 }
 

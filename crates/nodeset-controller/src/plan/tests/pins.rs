@@ -13,8 +13,7 @@ fn pinned(spec: &Value, before: &Value) -> Scene {
     let before: Pins = serde_json::from_value(before.clone()).unwrap();
     let labelled = json!({ "metadata": { "labels": { "rack": "b" } } });
     Scene::new(&wanted).host("node-b", &labelled).nodeset(|nodeset| {
-        nodeset.status =
-            Some(NodeSetStatus { ordinal_to_node: Some(before), ..NodeSetStatus::default() });
+        nodeset.status = Some(NodeSetStatus { ordinal_to_node: Some(before), ..NodeSetStatus::default() });
     })
 }
 

@@ -11,17 +11,17 @@ use serde_json::{Value, json};
 
 /// One worker: its revision, mark, phase, Slurm node, and whether it was seen there.
 #[derive(Clone, Debug)]
-struct Case {
-    old: bool,
-    mark: Option<&'static str>,
-    status: &'static str,
-    slurm: Option<&'static [&'static str]>,
-    reason: &'static str,
-    mirrored: Option<&'static str>,
-    terminating: bool,
+pub struct Case {
+    pub old: bool,
+    pub mark: Option<&'static str>,
+    pub status: &'static str,
+    pub slurm: Option<&'static [&'static str]>,
+    pub reason: &'static str,
+    pub mirrored: Option<&'static str>,
+    pub terminating: bool,
 }
 
-fn case() -> impl Strategy<Value = Case> {
+pub fn case() -> impl Strategy<Value = Case> {
     let states: Vec<Option<&'static [&'static str]>> = vec![
         None,
         Some(&["IDLE"]),
@@ -51,7 +51,7 @@ fn case() -> impl Strategy<Value = Case> {
         })
 }
 
-fn pod(case: &Case) -> Value {
+pub fn pod(case: &Case) -> Value {
     let mut change = json!({ "metadata": {}, "status": {} });
     if case.old {
         change["metadata"]["labels"] = json!({ "controller.kubernetes.io/hash": "old" });
@@ -80,7 +80,7 @@ fn pod(case: &Case) -> Value {
     change
 }
 
-fn scene(replicas: usize, max_unavailable: usize, cases: &[Case]) -> Scene {
+pub fn scene(replicas: usize, max_unavailable: usize, cases: &[Case]) -> Scene {
     let strategy = json!({ "type": "RollingUpdate", "rollingUpdate": { "maxUnavailable": max_unavailable } });
     let mut scene = Scene::new(&json!({ "replicas": replicas, "updateStrategy": strategy }));
     for (ordinal, case) in cases.iter().enumerate() {

@@ -168,3 +168,14 @@ fn a_nodeset_that_is_deleted_waits_for_nothing(#[case] forced: bool, #[case] orp
     }
     assert_eq!(scene.effects(), [r#"release to ["other/finalizer"]"#]);
 }
+
+#[rstest]
+#[case::allocated(&["ALLOCATED"])]
+#[case::mixed(&["MIXED"])]
+#[case::cleaning_up(&["IDLE", "COMPLETING"])]
+fn a_worker_with_a_job_is_drained_and_waited_for(#[case] states: &[&str]) {
+    let scene = Scene::new(&json!({ "replicas": 0 })).worker("gpu-0", &json!({})).slurm("gpu-0", states, "");
+    let reason = "slurm-operator: Pod (ns/gpu-0) is pending termination for scale-in";
+    assert_eq!(scene.effects(), [format!("mark gpu-0 for scale-in and drain: {reason}")]);
+    assert_eq!(scene.plan().waiting[0].for_, WaitFor::Drain);
+}

@@ -198,3 +198,53 @@ fn pods_of_others_are_nobody_here(#[case] name: &str, #[case] change: serde_json
     let plan = scene.plan();
     assert!(plan.effects.is_empty() && plan.workers.is_empty(), "{:?}", plan.effects);
 }
+
+#[test]
+fn nobody_wanted_and_nobody_there_is_nothing_to_do() {
+    let plan = Scene::new(&json!({ "replicas": 0 })).plan();
+    assert!(plan.effects.is_empty() && plan.waiting.is_empty() && plan.obstacles.is_empty());
+    assert_eq!((plan.desired, plan.again), (0, None));
+}
+
+#[rstest]
+#[case::failed("Failed")]
+#[case::succeeded("Succeeded")]
+fn whoever_ended_and_is_on_its_way_out_is_not_deleted_again(#[case] phase: &str) {
+    let ended = json!({ "metadata": { "deletionTimestamp": "2027-01-15T08:00:00Z" },
+        "status": { "phase": phase, "conditions": [] } });
+    let scene = Scene::new(&json!({ "replicas": 2 })).workers(2).worker("gpu-1", &ended);
+    assert_eq!(scene.effects(), ["drain gpu-1: slurm-operator: Pod is terminating"]);
+}
+
+#[test]
+fn the_soonest_reason_to_look_again_counts() {
+    let failed = json!({ "status": { "phase": "Failed" } });
+    let mut scene =
+        Scene::new(&json!({ "replicas": 3 })).workers(3).worker("gpu-0", &failed).worker("gpu-1", &failed);
+    scene.observed.backoff.insert("gpu-0".to_owned(), crate::plan::testing::minute(900));
+    scene.observed.backoff.insert("gpu-1".to_owned(), crate::plan::testing::minute(61));
+    assert_eq!(scene.plan().again, Some(std::time::Duration::from_secs(61)));
+}
+
+/// Whoever leaves looks dearer than whoever stays, and is gone all the same.
+#[rstest]
+#[case::cheaper(json!({ "metadata": { "annotations": { "nodeset.slinky.slurm.net/pod-deletion-cost": "-10" } } }))]
+#[case::not_ready(json!({ "status": { "conditions": [] } }))]
+#[case::not_bound(json!({ "spec": { "nodeName": null }, "status": { "phase": "Pending", "conditions": [] } }))]
+#[case::cordoned_by_a_person(json!({ "metadata": { "annotations": { "nodeset.slinky.slurm.net/pod-cordon": "true" } } }))]
+fn a_choice_outlives_whatever_makes_another_one_better(#[case] change: serde_json::Value) {
+    let mut chosen = marked("scale-in");
+    chosen["metadata"]["annotations"]["nodeset.slinky.slurm.net/pod-deletion-cost"] = json!("100");
+    chosen["metadata"]["annotations"]["nodeset.slinky.slurm.net/pod-deadline"] =
+        json!("2030-01-01T00:00:00Z");
+    let mut scene = Scene::new(&json!({ "replicas": 1 })).workers(3).worker("gpu-0", &change);
+    for name in ["gpu-1", "gpu-2"] {
+        scene = scene.worker(name, &chosen).slurm(name, &["ALLOCATED", "DRAIN"], "slurm-operator: x");
+    }
+    let plan = scene.plan();
+    let mut waiting: Vec<_> = plan.waiting.iter().map(|waiting| waiting.pod.as_str()).collect();
+    waiting.sort_unstable();
+    assert_eq!(waiting, ["gpu-1", "gpu-2"]);
+    let marks = scene.effects().into_iter().filter(|effect| effect.contains("mark"));
+    assert_eq!(marks.collect::<Vec<_>>(), [""; 0]);
+}

@@ -72,7 +72,8 @@ fn little_of_a_pod_is_kept_and_it_reads_the_same(#[case] pin: Option<&str>) {
 
 #[test]
 fn little_of_a_kubernetes_node_is_kept_and_it_reads_the_same() {
-    let images: Vec<_> = (0..50).map(|number| json!({ "names": [format!("registry.example/image:{number}")] })).collect();
+    let images: Vec<_> =
+        (0..50).map(|number| json!({ "names": [format!("registry.example/image:{number}")] })).collect();
     let full: Node = serde_json::from_value(json!({
         "metadata": { "name": "node-a", "labels": { "gpu": "yes" }, "managedFields": managed(),
             "annotations": { "topology.slinky.slurm.net/spec": "b0" } },
@@ -94,10 +95,15 @@ fn of_a_claim_only_its_owners_are_kept() {
         "labels": { "app.kubernetes.io/instance": "gpu" } });
     let mut full = metadata.clone();
     full["managedFields"] = managed();
-    let mut claim: PersistentVolumeClaim =
-        serde_json::from_value(json!({ "metadata": full, "spec": { "volumeName": "v" }, "status": { "phase": "Bound" } })).unwrap();
+    let mut claim: PersistentVolumeClaim = serde_json::from_value(
+        json!({ "metadata": full, "spec": { "volumeName": "v" }, "status": { "phase": "Bound" } }),
+    )
+    .unwrap();
     trim_claim(&mut claim);
-    assert_eq!(json!(claim), json!({ "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata }));
+    assert_eq!(
+        json!(claim),
+        json!({ "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata })
+    );
 }
 
 #[rstest]
@@ -117,8 +123,10 @@ fn only_revisions_of_nodesets_keep_their_template(#[case] kind: &str, #[case] ke
 
 #[test]
 fn a_revision_that_nobody_controls_keeps_its_template_for_whoever_adopts_it() {
-    let mut revision: ControllerRevision =
-        serde_json::from_value(json!({ "metadata": { "name": "n-1" }, "revision": 3, "data": { "spec": {} } })).unwrap();
+    let mut revision: ControllerRevision = serde_json::from_value(
+        json!({ "metadata": { "name": "n-1" }, "revision": 3, "data": { "spec": {} } }),
+    )
+    .unwrap();
     trim_revision(&mut revision);
     assert!(revision.data.is_some());
 }

@@ -163,3 +163,59 @@ fn a_slurm_that_lost_its_state_costs_no_busy_worker_and_not_all_idle_ones_at_onc
     }
     assert_eq!(scene.effects(), ["mark gpu-2 for update"]);
 }
+
+#[test]
+fn an_unhealthy_old_one_that_slurm_never_knew_goes_at_once() {
+    let workers = [not_ready(), old(&not_ready()), old(&json!({}))];
+    let scene = scene(3, &json!(1), &workers).without_slurm_node("gpu-1");
+    assert_eq!(scene.effects(), ["delete gpu-1 (Outdated, absent)"]);
+}
+
+#[test]
+fn a_surplus_one_that_is_ending_costs_no_budget() {
+    let ending = json!({ "metadata": { "deletionTimestamp": "2027-01-15T08:00:00Z" } });
+    assert_eq!(chosen(&scene(1, &json!(1), &[old(&json!({})), old(&ending)])), ["gpu-0"]);
+}
+
+#[test]
+fn where_nobody_is_wanted_nobody_is_updated() {
+    let failed = json!({ "status": { "phase": "Failed", "conditions": [] } });
+    let scene = scene(0, &json!("100%"), &[failed, old(&json!({}))]);
+    assert_eq!(chosen(&scene), [""; 0]);
+    assert!(scene.effects()[1].starts_with("mark gpu-1 for scale-in"), "{:?}", scene.effects());
+}
+
+#[rstest]
+#[case::the_newer(0, 30)]
+#[case::the_older(30, 0)]
+fn health_decides_and_not_age(#[case] healthy: i64, #[case] sick: i64) {
+    let made = |at: i64, change: &Value| {
+        let mut made = json!({ "metadata": { "creationTimestamp": minute(at) } });
+        crate::plan::testing::merge(&mut made, change);
+        old(&made)
+    };
+    let workers = [made(healthy, &json!({})), made(sick, &not_ready())];
+    assert_eq!(chosen(&scene(2, &json!(0), &workers)), ["gpu-1"]);
+}
+
+#[test]
+fn where_no_slurm_is_expected_nobody_is_missed_there() {
+    let scene = scene(2, &json!(1), &[json!({}), json!({})]).view(crate::slurm::View::NotExpected);
+    assert!(scene.effects().is_empty(), "{:?}", scene.effects());
+    assert_eq!(scene.plan().again, None);
+}
+
+/// Another operator may have left the name of a revision there.
+#[test]
+fn the_hash_in_the_status_decides_nothing() {
+    let scene = scene(1, &json!(1), &[json!({})]);
+    let expected = scene.plan().revisions;
+    let scene = scene.nodeset(|nodeset| {
+        nodeset.status = Some(slinky_api::v1beta1::NodeSetStatus {
+            node_set_hash: "gpu-old".to_owned(),
+            ..slinky_api::v1beta1::NodeSetStatus::default()
+        });
+    });
+    assert_eq!(scene.plan().revisions, expected);
+    assert!(scene.effects().is_empty(), "{:?}", scene.effects());
+}
