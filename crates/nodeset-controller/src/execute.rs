@@ -149,7 +149,6 @@ async fn perform_batch(
 async fn carry_out(batch: Batch<'_>, effects: &[Effect], report: &mut Report) -> Verdict {
     let (bases, uid) = (&batch.edges.bases, batch.nodeset.uid().unwrap_or_default());
     bases.forget(&uid);
-    release(&batch, effects, report).await;
     claim_pods(&batch, effects, report).await;
     create_pods(&batch, effects, report).await;
     let looks = Looks::new(&batch);
@@ -157,7 +156,10 @@ async fn carry_out(batch: Batch<'_>, effects: &[Effect], report: &mut Report) ->
     restore(&batch, effects, report).await;
     let without_claims = own_claims(&batch, effects, report).await;
     let unsettled = delete_pods(&batch, &looks, effects, &without_claims, report).await;
-    reserve(&batch, effects, report).await;
+    // A NodeSet that is let go is not there to see to its reservation later.
+    if reserve(&batch, effects, report).await {
+        release(&batch, effects, report).await;
+    }
     forget_nodes(&batch, &looks, effects, report).await;
     settle_deletes(&batch, &looks, unsettled, report).await;
     batch.settle_patches().await;

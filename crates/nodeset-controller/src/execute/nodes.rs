@@ -112,8 +112,9 @@ async fn prove_abandoned(
     }
 }
 
-/// Makes, changes and deletes reservations.
-pub(super) async fn reserve(batch: &Batch<'_>, effects: &[Effect], report: &mut Report) {
+/// Makes, changes and deletes reservations. Says whether all of that was done.
+pub(super) async fn reserve(batch: &Batch<'_>, effects: &[Effect], report: &mut Report) -> bool {
+    let mut done = true;
     for effect in effects {
         let (name, result) = if let Effect::Reserve(request) = effect {
             (&request.name, batch.slurm(|cluster| cluster.put_reservation(request)).await)
@@ -129,9 +130,13 @@ pub(super) async fn reserve(batch: &Batch<'_>, effects: &[Effect], report: &mut 
                 info!(batch = %batch.id, reservation = name, "Changed a reservation");
                 report.did(Deed::Reserved);
             }
-            Err(fault) => drop(report.fail(format!("Slurm reservation {name}"), &fault)),
+            Err(fault) => {
+                done = false;
+                drop(report.fail(format!("Slurm reservation {name}"), &fault));
+            }
         }
     }
+    done
 }
 
 /// Deletes the records of Slurm nodes that no pod stands behind.

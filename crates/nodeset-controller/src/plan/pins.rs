@@ -5,7 +5,7 @@ use super::fit::fit;
 use crate::worker::{Phase, Worker};
 use k8s_openapi::api::core::v1::PodSpec;
 use slinky_api::v1beta1::{NodeSet, ScalingMode};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Kubernetes nodes by number, in the form that the status shows.
 pub type Pins = BTreeMap<String, String>;
@@ -25,11 +25,10 @@ pub fn pins(nodeset: &NodeSet, workers: &[Worker], nodes: &Nodes, spec: Option<&
         .filter_map(|worker| Some((worker.ordinal?.to_string(), worker.node.clone()?)))
         .filter(|(_, node)| accepts(node))
         .collect();
+    let used: BTreeSet<_> = placed.values().collect();
     // A number that is not needed, or not there, does not keep a node from the one that runs on it.
     pins.retain(|ordinal, node| {
-        placed.contains_key(ordinal)
-            || nodeset.spec.oversubscribe_node
-            || !placed.values().any(|used| used == node)
+        placed.contains_key(ordinal) || nodeset.spec.oversubscribe_node || !used.contains(node)
     });
     pins.extend(placed);
     Some(pins)

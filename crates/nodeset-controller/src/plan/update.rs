@@ -95,10 +95,9 @@ impl Update<'_> {
             .into_iter()
             .filter(|worker| worker.is_healthy())
             .partition(|worker| worker.is_marked(Cause::Update));
-        let serving = staying
-            .iter()
-            .filter(|worker| self.serves(worker) && !chosen.iter().any(|one| same(one, worker)));
-        let budget = serving.count().saturating_sub(self.allowance.floor());
+        let serving = |workers: &[&Worker]| workers.iter().filter(|worker| self.serves(worker)).count();
+        let others_serve = serving(staying).saturating_sub(serving(&chosen));
+        let budget = others_serve.saturating_sub(self.allowance.floor());
         others.retain(|worker| self.serves(worker));
         others.sort_by(|one, other| removal_order(one, other));
         chosen.extend(others.into_iter().take(budget));
@@ -152,10 +151,6 @@ pub fn becomes_overdue(workers: &[Worker], slurm: &View, now: Timestamp) -> Opti
         .map(|since| UNREGISTERED_LIMIT - now.duration_since(since))
         .filter(SignedDuration::is_positive)
         .min()
-}
-
-fn same(one: &Worker, other: &Worker) -> bool {
-    std::ptr::eq(one, other)
 }
 
 /// The reservation in which a NodeSet is updated.

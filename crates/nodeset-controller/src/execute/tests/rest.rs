@@ -20,6 +20,23 @@ async fn a_nodeset_is_let_go_only_as_it_was_planned() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_nodeset_is_let_go_once_its_reservation_is_gone() {
+    let world = World::new(&[]).await;
+    let held = world.api.edit::<NodeSet>("ns", "gpu", |nodeset| {
+        nodeset["metadata"]["finalizers"] = json!(["keep"]);
+    });
+    let world = World { nodeset: Arc::new(serde_json::from_value(Value::clone(&held)).unwrap()), ..world };
+    let goodbye = || vec![Effect::Unreserve("maint".to_owned()), Effect::Release { finalizers: vec![] }];
+    world.slurm.inject_on(Method::DELETE, "reservation", Fault::Refused);
+    let report = world.perform(goodbye()).await;
+    assert_eq!(report.failures.len(), 1, "{report:?}");
+    assert_eq!(world.get::<NodeSet>("gpu").unwrap()["metadata"]["finalizers"], json!(["keep"]));
+    world.slurm.heal();
+    world.perform(goodbye()).await;
+    assert_eq!(world.get::<NodeSet>("gpu").unwrap()["metadata"]["finalizers"], Value::Null);
+}
+
+#[tokio::test(start_paused = true)]
 async fn orphans_are_adopted_and_strangers_given_up() {
     let world = World::new(&[]).await;
     let orphan = world.pod("w-0", &json!({ "metadata": { "ownerReferences": null } }));
