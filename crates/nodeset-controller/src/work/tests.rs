@@ -38,9 +38,8 @@ fn world(api: &ApiModel) -> (World, Kept, Arc<NodeSet>) {
 async fn that_nothing_could_be_read_live_is_remembered_and_no_reason_to_hurry() {
     let api = ApiModel::new(|| Timestamp::UNIX_EPOCH);
     let (world, _kept, nodeset) = world(&api);
-    api.on_request(|call| match call.verb {
-        Verb::List => Fate::Refused(Failure::InternalError),
-        _ => Fate::Served,
+    api.on_request(|call| {
+        if call.verb == Verb::List { Fate::Refused(Failure::InternalError) } else { Fate::Served }
     });
     world
         .memory

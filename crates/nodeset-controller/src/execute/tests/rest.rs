@@ -112,9 +112,8 @@ async fn a_claim_that_goes_with_a_pod_is_its_own_before_it_goes() {
 #[case::changed_meanwhile(|world: &World| drop(world.api.edit::<PersistentVolumeClaim>("ns", "data", |claim| {
     claim["spec"]["volumeName"] = json!("v");
 })), 0)]
-#[case::failing(|world: &World| world.fate(|call| match call.verb {
-    Verb::Patch => Fate::Refused(Failure::InternalError),
-    _ => Fate::Served,
+#[case::failing(|world: &World| world.fate(|call| {
+    if call.verb == Verb::Patch { Fate::Refused(Failure::InternalError) } else { Fate::Served }
 }), 0)]
 #[case::gone(|world: &World| world.forget::<PersistentVolumeClaim>("data"), 1)]
 #[tokio::test(start_paused = true)]
