@@ -67,7 +67,7 @@ pub fn render(controller: &Controller, sources: &Sources<'_>) -> Result<Rendered
         return Ok(Rendered { files, refused_node_sets: vec![], warnings: vec![] });
     }
     let extra_conf = controller.spec.extra_conf.clone().unwrap_or_default();
-    let NodeSets { node_sets, refused: refused_node_sets, leftovers } =
+    let NodeSets { configured: node_sets, refused: refused_node_sets, leftovers } =
         node_sets(sources, &partition_names(&extra_conf));
     let scripts = |references: &Option<Vec<_>>| script_names(references.as_ref(), sources);
     let spec = &controller.spec;
@@ -209,7 +209,7 @@ pub fn node_count(set: &NodeSet) -> i64 {
 #[derive(Default)]
 struct NodeSets {
     /// The NodeSets as Slurm should know them, by name.
-    node_sets: BTreeMap<String, slurm_conf::NodeSet>,
+    configured: BTreeMap<String, slurm_conf::NodeSet>,
     /// What is wrong with the others.
     refused: Vec<String>,
     /// What is there although nobody wants it.
@@ -248,7 +248,7 @@ fn node_sets(sources: &Sources<'_>, partitions_of_user: &BTreeSet<String>) -> No
                 ));
             }
         }
-        sets.node_sets.insert(set.name_any(), configured);
+        sets.configured.insert(set.name_any(), configured);
     }
     sets
 }
@@ -525,7 +525,7 @@ mod tests {
         Arc::new(set)
     }
 
-    fn partition_lines<'a>(rendered: &'a Rendered) -> Vec<&'a str> {
+    fn partition_lines(rendered: &Rendered) -> Vec<&str> {
         lines(rendered, &["PartitionName="])
     }
 
