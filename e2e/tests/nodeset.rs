@@ -374,6 +374,8 @@ async fn numbers_and_claims_follow_the_scale() -> Result<()> {
 
     put_nodeset(&stage, NAME, with_claims(5, "Delete")).await?;
     let five = pods(&stage, NAME, &["gpu-000", "gpu-001", "gpu-002", "gpu-003", "gpu-004"]).await?;
+    let note = stage.event(NAME, "ScalingUp").await?.note;
+    assert_eq!(note.as_deref(), Some("Creating 5 Pod(s) to stabilize at 5 replicas"));
     let index = |pod: &Pod| pod.labels()[POD_INDEX].clone();
     assert_eq!(five.values().map(index).collect::<Vec<_>>(), ["000", "001", "002", "003", "004"]);
     let names = ["data-gpu-000", "data-gpu-001", "data-gpu-002", "data-gpu-003", "data-gpu-004"];
@@ -385,6 +387,8 @@ async fn numbers_and_claims_follow_the_scale() -> Result<()> {
 
     put_nodeset(&stage, NAME, with_claims(2, "Delete")).await?;
     let two = pods(&stage, NAME, &["gpu-000", "gpu-001"]).await?;
+    let note = stage.event(NAME, "ScalingDown").await?.note;
+    assert_eq!(note.as_deref(), Some("Deleting 3 Pod(s) to stabilize at 2 replicas"));
     assert_eq!(uids(&two), uids(&five)[..2]);
     let kept = exactly::<PersistentVolumeClaim>(&stage, NAME, &names[..2]).await?;
     assert_eq!(uids(&kept), uids(&claims)[..2]);
