@@ -11,6 +11,7 @@ use crate::slurm::{Sight, View};
 use crate::worker::{Cause, Cordon, Worker};
 use jiff::{SignedDuration, Timestamp};
 use slurm_rest::{Node, NodeState};
+use std::collections::BTreeMap;
 
 /// What slurmctld says of a node that it took out of service because its slurmd was silent.
 const NOT_RESPONDING: &str = "Not responding";
@@ -76,6 +77,7 @@ impl Conduct<'_> {
         let remains = |worker: &&&Worker| !matches!(roster.fate(worker), Fate::Leave(Cause::ScaleIn, _));
         let available = sorted.iter().filter(remains).filter(|worker| self.serves(worker)).count();
         let mut deletes = Deletes { left: BURST, available };
+        let held = Held::new(workers, roster);
         for worker in sorted {
             match roster.fate(worker) {
                 _ if worker.terminating => conducted.effects.extend(self.on_its_way(worker)),
@@ -83,7 +85,7 @@ impl Conduct<'_> {
                     self.clear(worker, why, not_before, &mut deletes, &mut conducted);
                 }
                 Fate::Leave(cause, why) => self.leave(worker, cause, why, &mut deletes, &mut conducted),
-                Fate::Stay => conducted.effects.extend(self.stay(worker)),
+                Fate::Stay => conducted.effects.extend(self.stay(worker, &held)),
             }
         }
         conducted
@@ -180,8 +182,9 @@ impl Conduct<'_> {
         deletes.push(worker, evidence, why, conducted);
     }
 
-    fn stay(&self, worker: &Worker) -> Option<Effect> {
+    fn stay(&self, worker: &Worker, held: &Held<'_>) -> Option<Effect> {
         let sight = self.sight(worker);
+        let undo = |node| undo(worker, node).filter(|_| !held.by_others(worker));
         let cordoned =
             worker.node.as_ref().and_then(|name| self.nodes.get(name)).filter(|node| node.unschedulable);
         let reason = cordoned.map(|node| {
@@ -199,7 +202,7 @@ impl Conduct<'_> {
                     let drain = drain(node, &reason);
                     (cause != Cause::Node || drain.is_some()).then(|| retire(worker, Cause::Node, drain))
                 }
-                None => Some(restore(worker, true, undo(worker, node))),
+                None => Some(restore(worker, true, undo(node))),
             },
             (Cordon::Ours(_), Sight::Absent) => Some(restore(worker, true, None)),
             (Cordon::Person, Sight::Present(node)) => {
@@ -209,10 +212,34 @@ impl Conduct<'_> {
             (Cordon::None, Sight::Present(node)) => match reason {
                 Some(reason) if is_free(node) => Some(retire(worker, Cause::Node, drain(node, &reason))),
                 Some(_) => None,
-                None => undo(worker, node).map(|undo| restore(worker, false, Some(undo))),
+                None => undo(node).map(|undo| restore(worker, false, Some(undo))),
             },
         }
     }
+}
+
+/// How many workers want each Slurm node out of service. There may be two of one Slurm node, where pods were taken over.
+struct Held<'w>(BTreeMap<&'w str, usize>);
+
+impl<'w> Held<'w> {
+    fn new(workers: &'w [Worker], roster: &Roster) -> Self {
+        let mut held = BTreeMap::new();
+        for worker in workers.iter().filter(|worker| holds(worker, roster)) {
+            *held.entry(worker.slurm_name.as_str()).or_default() += 1;
+        }
+        Self(held)
+    }
+
+    /// Whether another worker of the same Slurm node wants that out of service: one that goes, or has a cordon. A worker
+    /// with a cordon counts itself.
+    fn by_others(&self, worker: &Worker) -> bool {
+        let all = self.0.get(worker.slurm_name.as_str()).copied().unwrap_or_default();
+        all > usize::from(worker.cordon != Cordon::None)
+    }
+}
+
+fn holds(worker: &Worker, roster: &Roster) -> bool {
+    worker.terminating || worker.cordon != Cordon::None || !matches!(roster.fate(worker), Fate::Stay)
 }
 
 /// What of ours keeps the node of a worker that should work from working.

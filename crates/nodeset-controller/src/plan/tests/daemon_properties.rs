@@ -156,8 +156,6 @@ proptest! {
 
     #[test]
     fn every_node_that_fits_has_one_worker_in_the_end((hosts, pods) in world()) {
-        let mut taken = BTreeSet::new();
-        let pods: Vec<_> = pods.into_iter().filter(|(host, _)| taken.insert(*host)).collect();
         let mut course = Course::of(scene(&hosts, &pods));
         let plan = course.until_rest(40).map_err(TestCaseError::fail)?;
         for (number, host) in hosts.iter().enumerate() {
