@@ -25,7 +25,7 @@ pub use mirror::mirror_pods;
 pub use notices::{Notices, Subject, Topic};
 pub use report::{Failure, Report, Verdict};
 
-use crate::plan::{Effect, NodeMirror};
+use crate::plan::{Effect, NodeMirror, is_forced};
 use crate::slurm::{ClusterKey, Clusters};
 use batch::Batch;
 use cordon::{restore, retire};
@@ -156,8 +156,8 @@ async fn carry_out(batch: Batch<'_>, effects: &[Effect], report: &mut Report) ->
     restore(&batch, effects, report).await;
     let without_claims = own_claims(&batch, effects, report).await;
     let unsettled = delete_pods(&batch, &looks, effects, &without_claims, report).await;
-    // A NodeSet that is let go is not there to see to its reservation later.
-    if reserve(&batch, effects, report).await {
+    // A NodeSet that is let go is not there to see to its reservation later, unless somebody wants it gone all the same.
+    if reserve(&batch, effects, report).await || is_forced(batch.nodeset) {
         release(&batch, effects, report).await;
     }
     forget_nodes(&batch, &looks, effects, report).await;

@@ -38,7 +38,7 @@ pub use mirror::states;
 pub use obstacle::Obstacle;
 pub use pins::Pins;
 pub use records::abandoned_by;
-pub use release::{Leaving, PartitionFate, partition_fate, records_matter};
+pub use release::{Leaving, PartitionFate, is_forced, partition_fate, records_matter};
 pub use reservation::{Told, matters as reservation_matters};
 pub use revision::RevisionStep;
 pub use roster::Backoff;

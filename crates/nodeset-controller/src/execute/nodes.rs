@@ -163,7 +163,7 @@ pub(super) async fn forget_nodes(
             Ok(result) => result,
             Err(doubt) => {
                 info!(batch = %batch.id, node, pod, doubt, "Did not delete the record of a Slurm node");
-                report.leave();
+                report.wait(format!("the record of Slurm node {node} stays: {doubt}"));
                 continue;
             }
         };

@@ -97,13 +97,17 @@ fn is_set(nodeset: &NodeSet, annotation: &str) -> bool {
     nodeset.annotations().get(annotation).is_some_and(|value| value == TRUE)
 }
 
+/// Whether a NodeSet that is being deleted is to go whatever it leaves behind.
+pub fn is_forced(nodeset: &NodeSet) -> bool {
+    is_set(nodeset, annotations::FORCE_DELETE)
+}
+
 /// What a NodeSet that is being deleted waits for.
 pub fn leaving(observed: &Observed, workers: &[Worker]) -> Leaving {
     let nodeset = &observed.nodeset;
-    let forced = is_set(nodeset, annotations::FORCE_DELETE);
     let cluster =
         observed.controller.as_ref().filter(|controller| controller.metadata.deletion_timestamp.is_none());
-    if forced || cluster.is_none() {
+    if is_forced(nodeset) || cluster.is_none() {
         return Leaving::Nothing;
     }
     if !workers.is_empty() {

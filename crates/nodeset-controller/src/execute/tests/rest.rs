@@ -19,18 +19,26 @@ async fn a_nodeset_is_let_go_only_as_it_was_planned() {
     assert_eq!(world.get::<NodeSet>("gpu").unwrap()["metadata"]["finalizers"], Value::Null);
 }
 
+#[rstest]
+#[case::forced(json!({ "nodeset.slinky.slurm.net/force-delete": "true" }), Value::Null)]
+#[case::not_forced(json!({ "nodeset.slinky.slurm.net/force-delete": "false" }), json!(["keep"]))]
+#[case::not_said(Value::Null, json!(["keep"]))]
 #[tokio::test(start_paused = true)]
-async fn a_nodeset_is_let_go_once_its_reservation_is_gone() {
+async fn a_nodeset_is_let_go_once_its_reservation_is_gone(
+    #[case] annotations: Value,
+    #[case] meanwhile: Value,
+) {
     let world = World::new(&[]).await;
     let held = world.api.edit::<NodeSet>("ns", "gpu", |nodeset| {
         nodeset["metadata"]["finalizers"] = json!(["keep"]);
+        nodeset["metadata"]["annotations"] = annotations;
     });
     let world = World { nodeset: Arc::new(serde_json::from_value(Value::clone(&held)).unwrap()), ..world };
     let goodbye = || vec![Effect::Unreserve("maint".to_owned()), Effect::Release { finalizers: vec![] }];
     world.slurm.inject_on(Method::DELETE, "reservation", Fault::Refused);
     let report = world.perform(goodbye()).await;
     assert_eq!(report.failures.len(), 1, "{report:?}");
-    assert_eq!(world.get::<NodeSet>("gpu").unwrap()["metadata"]["finalizers"], json!(["keep"]));
+    assert_eq!(world.get::<NodeSet>("gpu").unwrap()["metadata"]["finalizers"], meanwhile);
     world.slurm.heal();
     world.perform(goodbye()).await;
     assert_eq!(world.get::<NodeSet>("gpu").unwrap()["metadata"]["finalizers"], Value::Null);
@@ -162,17 +170,24 @@ async fn a_record_that_a_reservation_holds_is_kept_and_that_is_said() {
 }
 
 #[rstest]
-#[case::its_slurmd_is_back(|world: &World| world.slurm.start_slurmd("w-0"))]
-#[case::its_pod_is_back(|world: &World| drop(world.pod("w-0-pod", &json!({}))))]
-#[case::slurm_is_silent(|world: &World| world.slurm.inject(Fault::Refused))]
+#[case::its_slurmd_is_back(|world: &World| world.slurm.start_slurmd("w-0"), "w-0 is not silent any more, or not ours")]
+#[case::its_pod_is_back(|world: &World| drop(world.pod("w-0-pod", &json!({}))), "Pod w-0-pod is there")]
+#[case::slurm_is_silent(
+    |world: &World| world.slurm.inject(Fault::Refused),
+    "slurmrestd cannot be reached: no connection: connection refused"
+)]
 #[tokio::test(start_paused = true)]
-async fn a_record_that_somebody_stands_behind_again_is_kept(#[case] change: fn(&World)) {
+async fn a_record_that_somebody_stands_behind_again_is_kept(
+    #[case] change: fn(&World),
+    #[case] awaited: &str,
+) {
     let world = World::new(&["w-0"]).await;
     world.abandon(&["w-0"]).await;
     change(&world);
     let report = world.perform(vec![forget("w-0")]).await;
     assert_eq!(world.writes(), Vec::<String>::new());
-    assert_eq!((report.count(Deed::Forgotten), report.again), (0, Some(seconds(1))));
+    assert_eq!((report.count(Deed::Forgotten), report.again), (0, Some(seconds(5))));
+    assert_eq!(report.waits, [format!("the record of Slurm node w-0 stays: {awaited}")]);
 }
 
 #[rstest]
