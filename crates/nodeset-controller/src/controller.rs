@@ -10,7 +10,7 @@ use crate::execute::{Bases, Edges, Report, Verdict, mirror_pods};
 use crate::observe::observe;
 use crate::plan::plan;
 use crate::slurm::{ClusterKey, Clusters};
-use crate::status::{again, can_wait, news, status};
+use crate::status::{again, news, put_off, status};
 use crate::work::{Order, Readiness, carry_out, readiness};
 use crate::world::World;
 use anyhow::Context as _;
@@ -40,9 +40,6 @@ use triggers::Members;
 
 /// When to look again although nothing happened: in case that an event was lost.
 const RESYNC: Duration = Duration::from_mins(10);
-/// How often a status is written at most while only its numbers change: every pod that starts changes some.
-const STATUS_PAUSE: Duration = Duration::from_secs(1);
-
 /// How long to wait after a batch before the next one of the same NodeSet: pods that become ready one after the other then
 /// make work for one batch, not for one each.
 const BATCH_PAUSE: Duration = Duration::from_millis(500);
@@ -253,7 +250,8 @@ async fn pass(nodeset: Arc<NodeSet>, context: Arc<Context>) -> Result<Action, Er
     let mut effects = world.memory.with(nodeset.as_ref(), |memory| memory.effects.clone());
     effects.errors.extend(unmirrored.into_iter().map(|failure| (failure.category, failure.message)));
     let status = status(&observed, &plan, &effects, now);
-    let later = context.put_off(&nodeset, &status, now);
+    let written = world.memory.with(nodeset.as_ref(), |memory| memory.status_written);
+    let later = put_off(written, nodeset.status.as_ref(), &status, now);
     if later.is_none() {
         let written = context.scope.applier().apply_status(nodeset.as_ref(), &status).await?;
         if matches!(written, apply::StatusWrite::Written) {
@@ -267,14 +265,6 @@ async fn pass(nodeset: Arc<NodeSet>, context: Arc<Context>) -> Result<Action, Er
 }
 
 impl Context {
-    /// For how long a status can wait because one was written a moment ago.
-    fn put_off(&self, nodeset: &NodeSet, status: &NodeSetStatus, now: Timestamp) -> Option<Duration> {
-        let written = self.world.memory.with(nodeset, |memory| memory.status_written)?;
-        let age = Duration::try_from(now.duration_since(written)).unwrap_or(STATUS_PAUSE);
-        let left = STATUS_PAUSE.checked_sub(age).filter(|left| !left.is_zero())?;
-        can_wait(nodeset.status.as_ref(), status).then_some(left)
-    }
-
     /// Has an order carried out in the background, unless one of this NodeSet is: its end brings the next pass. Says when
     /// to try again if it cannot be now.
     fn order(self: &Arc<Self>, order: Option<Order>, readiness: Readiness) -> Option<Duration> {

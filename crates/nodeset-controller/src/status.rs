@@ -30,6 +30,8 @@ use words::{Part, joined};
 const NOT_ANSWERING: &str = "NotAnswering";
 /// Reason while Slurm had no time to answer.
 const NOT_ASKED_YET: &str = "NotAskedYet";
+/// How often a status is written at most while only its numbers change: every pod that starts changes some.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// What became of the writes of a pass.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -117,13 +119,26 @@ pub fn is_creating(nodeset: &NodeSet) -> bool {
 
 /// When to look again because the status will say something else then, although nothing happens.
 pub fn again(observed: &Observed, status: &NodeSetStatus, now: Timestamp) -> Option<Duration> {
-    let next = becomes_trouble(observed, status).filter(|time| *time > now)?;
-    Some(Duration::from_secs(1) + Duration::try_from(next.duration_since(now)).unwrap_or_default())
+    let left = becomes_trouble(observed, status, now)?;
+    Some(Duration::from_secs(1) + Duration::try_from(left).unwrap_or_default())
+}
+
+/// For how long a status can wait because one was `written` a moment ago; `None` if it cannot. It does not wait for a
+/// clock that was set back.
+pub fn put_off(
+    written: Option<Timestamp>,
+    before: Option<&NodeSetStatus>,
+    after: &NodeSetStatus,
+    now: Timestamp,
+) -> Option<Duration> {
+    let age = Duration::try_from(now.duration_since(written?)).ok()?;
+    let left = PAUSE.checked_sub(age).filter(|left| !left.is_zero())?;
+    can_wait(before, after).then_some(left)
 }
 
 /// Whether a status tells only other numbers and details than the one before, so that nobody minds to read it a moment
 /// later.
-pub fn can_wait(before: Option<&NodeSetStatus>, after: &NodeSetStatus) -> bool {
+fn can_wait(before: Option<&NodeSetStatus>, after: &NodeSetStatus) -> bool {
     let told = |status: &NodeSetStatus| {
         let conditions = status.conditions.iter();
         let conditions: Vec<_> = conditions

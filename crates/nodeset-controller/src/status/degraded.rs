@@ -31,13 +31,18 @@ fn silence(observed: &Observed, status: &NodeSetStatus, now: Timestamp) -> Optio
     let View::Unknown { why, .. } = &observed.slurm else { return None };
     let since = silent_since(status)?;
     let text = format!("nothing is known of Slurm since {since}, and no worker leaves until it is: {why}");
-    (now >= since + LONG).then(|| Part::new("SlurmUnreachable", text))
+    (now.duration_since(since) >= LONG).then(|| Part::new("SlurmUnreachable", text))
 }
 
-/// When the silence of Slurm has lasted for too long.
-pub fn becomes_trouble(observed: &Observed, status: &NodeSetStatus) -> Option<Timestamp> {
+/// In how long the silence of Slurm will have lasted for too long; `None` if it has, or if there is none.
+pub fn becomes_trouble(
+    observed: &Observed,
+    status: &NodeSetStatus,
+    now: Timestamp,
+) -> Option<SignedDuration> {
     let is_unknown = matches!(observed.slurm, View::Unknown { .. });
-    silent_since(status).filter(|_| is_unknown).map(|since| since + LONG)
+    let since = silent_since(status).filter(|_| is_unknown)?;
+    Some(LONG - now.duration_since(since)).filter(SignedDuration::is_positive)
 }
 
 /// Since when nothing is known of Slurm.

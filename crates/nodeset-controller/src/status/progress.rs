@@ -190,7 +190,7 @@ impl Progress<'_> {
     }
 
     fn strategy(&self) -> UpdateStrategyType {
-        self.observed.nodeset.spec.update_strategy.as_ref().map(|strategy| strategy.type_).unwrap_or_default()
+        self.observed.nodeset.spec.effective_update_strategy().type_
     }
 
     fn is_available(&self, worker: &Worker) -> bool {

@@ -333,3 +333,18 @@ fn numbers_can_wait_but_not_a_condition_nor_a_new_wish() {
     let ready = told(&replicas(1).workers(1));
     assert!(!can_wait(Some(&before), &ready), "{before:?} and {ready:?}");
 }
+
+#[rstest]
+#[case::never_written(None, None)]
+#[case::just_written(Some(0), Some(1000))]
+#[case::a_moment_ago(Some(400), Some(600))]
+#[case::a_pause_ago(Some(1000), None)]
+#[case::by_a_clock_that_was_set_back(Some(-1), None)]
+fn a_status_is_put_off_if_one_was_written(#[case] age: Option<i64>, #[case] left: Option<u64>) {
+    let written = age.map(|age| minute(60) - SignedDuration::from_millis(age));
+    let before = told(&replicas(2).workers(1));
+    let numbers = NodeSetStatus { replicas: 7, ..before.clone() };
+    let put_off = |after| put_off(written, Some(&before), after, minute(60));
+    assert_eq!(put_off(&numbers), left.map(Duration::from_millis));
+    assert_eq!(put_off(&told(&replicas(1).workers(1))), None, "a condition changed");
+}

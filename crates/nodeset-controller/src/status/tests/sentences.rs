@@ -195,6 +195,17 @@ fn silence_becomes_trouble(#[case] minutes: i64, #[case] degraded: &str) {
     }
 }
 
+/// The last moment that there is: no time can be counted from it on.
+#[test]
+fn a_silence_since_the_end_of_time_is_no_trouble_yet() {
+    let scene = two(&seen("Idle")).unknown();
+    let mut before = told(&scene);
+    let silence = before.conditions.iter_mut().find(|condition| condition.type_ == SLURM_REACHABLE);
+    silence.unwrap().last_transition_time = Time(Timestamp::MAX);
+    assert!(again(&scene.observed, &before, minute(60)).is_some());
+    assert_eq!(condition(&told(&written(scene, before)), DEGRADED).0, "False");
+}
+
 #[test]
 fn obstacles_are_all_told() {
     let mut scene = scheduled().nodeset(|nodeset| {
