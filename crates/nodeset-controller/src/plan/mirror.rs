@@ -145,7 +145,11 @@ impl Mirrors<'_> {
         match (self.slurm, self.slurm.sight(&worker.slurm_name)) {
             (_, Sight::Present(node)) => Some(node.is_busy()),
             // A job may have come that nobody told of.
-            (View::Unknown { .. }, _) if self.silence >= PATIENCE && worker.was_registered() => Some(true),
+            (View::Unknown { .. } | View::NotExpected, _)
+                if self.silence >= PATIENCE && worker.was_registered() =>
+            {
+                Some(true)
+            }
             (View::Known(_), Sight::Absent) if !worker.was_busy() => Some(false),
             (_, Sight::Absent | Sight::Unknown) => None,
         }
@@ -158,7 +162,7 @@ impl Mirrors<'_> {
                 && worker.was_registered()
                 && !worker.pod.labels().contains_key(labels::POD_PROTECT)
         };
-        let is_due = matches!(self.slurm, View::Unknown { .. })
+        let is_due = matches!(self.slurm, View::Unknown { .. } | View::NotExpected)
             && self.nodeset.spec.workload_disruption_protection
             && workers.iter().any(is_open);
         PATIENCE.checked_sub(self.silence).filter(|left| is_due && !left.is_zero())

@@ -27,6 +27,11 @@ fn silent(scene: Scene, seconds: u64) -> Scene {
     scene
 }
 
+/// The same, and by now there is nobody who could be asked.
+fn given_up(scene: Scene, seconds: u64) -> Scene {
+    silent(scene, seconds).view(View::NotExpected)
+}
+
 /// What becomes of the label of `gpu-0`.
 fn change(scene: &Scene) -> &'static str {
     let mirrors = scene.plan().pod_mirrors;
@@ -47,8 +52,10 @@ fn whoever_was_seen_in_slurm_is_protected_once_slurm_is_silent_for_long(
     #[case] seconds: u64,
     #[case] expected: &str,
 ) {
-    let scene = Scene::new(&json!({ "replicas": 1 })).worker("gpu-0", &seen(state, false));
-    assert_eq!(change(&silent(scene, seconds)), expected);
+    for silent in [silent, given_up] {
+        let scene = Scene::new(&json!({ "replicas": 1 })).worker("gpu-0", &seen(state, false));
+        assert_eq!(change(&silent(scene, seconds)), expected);
+    }
 }
 
 #[test]
@@ -71,12 +78,9 @@ fn where_workers_are_not_protected_silence_changes_nothing() {
 }
 
 #[test]
-fn where_slurm_is_not_expected_nobody_is_protected_from_it() {
-    let mut scene = Scene::new(&json!({ "replicas": 1 }))
-        .worker("gpu-0", &seen(Some("Idle"), false))
-        .view(View::NotExpected);
-    scene.observed.silence = Duration::from_mins(5);
-    assert_eq!(change(&scene), "stays");
+fn where_slurm_was_never_expected_nobody_is_protected_from_it() {
+    let scene = Scene::new(&json!({ "replicas": 1 })).worker("gpu-0", &seen(None, false));
+    assert_eq!(change(&given_up(scene, 300)), "stays");
 }
 
 #[rstest]
@@ -90,6 +94,8 @@ fn the_moment_is_not_missed(
     #[case] silence: u64,
     #[case] again: Option<u64>,
 ) {
-    let scene = Scene::new(&json!({ "replicas": 1 })).worker("gpu-0", &seen(state, protected));
-    assert_eq!(silent(scene, silence).plan().again, again.map(Duration::from_secs));
+    for silent in [silent, given_up] {
+        let scene = Scene::new(&json!({ "replicas": 1 })).worker("gpu-0", &seen(state, protected));
+        assert_eq!(silent(scene, silence).plan().again, again.map(Duration::from_secs));
+    }
 }

@@ -187,10 +187,14 @@ fn a_pod_is_protected_while_its_node_has(
     assert_eq!(label(&scene, PROTECT), expected);
 }
 
-#[test]
-fn a_pod_that_slurm_never_knew_is_not_protected() {
-    let scene = scene(&json!({}), &idle(&protected()), &json!({})).without_slurm_node("gpu-0");
-    assert_eq!(label(&scene, PROTECT), GOES, "it was idle when it was last seen");
+#[rstest]
+#[case::idle(&["Idle"])]
+#[case::never(&[])]
+fn a_pod_whose_node_is_gone_is_not_protected_if_it_was_last_seen(#[case] states: &[&str]) {
+    let mut pod = saying(states);
+    merge(&mut pod, &protected());
+    let scene = scene(&json!({}), &pod, &json!({})).without_slurm_node("gpu-0");
+    assert_eq!(label(&scene, PROTECT), GOES);
 }
 
 /// With running jobs that end then.
