@@ -59,7 +59,8 @@ fn record(state: &str, reason: &str) -> String {
 
 const LOOK: &str = "--oneliner show node gpu-0";
 const DOWN: &str = "update nodename=gpu-0 state=down reason=slurm-operator: Pod is terminating";
-const DOWN_AS_THEY_SAID: &str = "update nodename=gpu-0 state=down reason=bad disk [3], $(ask Bob)";
+const DOWN_AND_THEIR_WORDS: &str =
+    "update nodename=gpu-0 state=down reason=slurm-operator: Pod is terminating (bad disk [3], $(ask Bob))";
 
 const NOBODY: &str = "";
 const WE: &str = "slurm-operator: Pod (ns/gpu-0) was cordoned";
@@ -72,7 +73,7 @@ const OF_STATES: &str = "State=IDLE+DRAIN was last week";
 #[case::silent("State=IDLE+NOT_RESPONDING ", NOBODY, &[LOOK, DOWN])]
 #[case::no_longer_drained("State=IDLE+UNDRAIN ", NOBODY, &[LOOK, DOWN])]
 #[case::in_service_with_our_words("State=IDLE ", WE, &[LOOK, DOWN])]
-#[case::in_service_with_their_words("State=IDLE ", THEY, &[LOOK, DOWN_AS_THEY_SAID])]
+#[case::in_service_with_their_words("State=IDLE ", THEY, &[LOOK, DOWN_AND_THEIR_WORDS])]
 #[case::down("State=DOWN ", NOBODY, &[LOOK, DOWN])]
 #[case::down_by_us("State=DOWN+CLOUD ", WE, &[LOOK, DOWN])]
 #[case::down_by_them("State=DOWN ", THEY, &[LOOK])]

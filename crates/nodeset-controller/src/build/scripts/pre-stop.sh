@@ -1,7 +1,7 @@
 # Script of the Slurm operator: pre-stop
 # Takes the Slurm node of this pod down before its slurmd ends, so that it gets no more jobs.
-# A node that somebody drained or took down gets none anyway and stays as it is, and what somebody else said of a node is
-# never replaced by words of ours.
+# A node that somebody drained or took down gets none anyway and stays as it is. What somebody else said of a node in
+# service is kept behind words of ours: by these it is known that the next pod may put the node back to work.
 set -eu
 
 seconds=5
@@ -29,4 +29,4 @@ case "$state" in
 *+DRAIN*) exit 0 ;;
 DOWN*) [ -z "$theirs" ] || exit 0 ;;
 esac
-ask update nodename="$node" state=down reason="${theirs:-slurm-operator: Pod is terminating}"
+ask update nodename="$node" state=down reason="slurm-operator: Pod is terminating${theirs:+ ($theirs)}"

@@ -33,6 +33,7 @@ const NETWORK: (&str, &str, &str, &str) = ("NetworkUnavailable", "True", "NoRout
 
 #[rstest]
 #[case::of_ours("slurm-operator: Pod is terminating", true)]
+#[case::of_ours_with_theirs_behind("slurm-operator: Pod is terminating (bad disk)", true)]
 #[case::of_a_person("broken fan", false)]
 #[case::without_the_blank("slurm-operator:x", false)]
 #[case::in_the_middle("see slurm-operator: x", false)]
