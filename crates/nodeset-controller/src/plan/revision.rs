@@ -60,8 +60,8 @@ pub enum RevisionStep {
     Delete(String),
 }
 
-/// Decides about revisions. Those of others are listed too, because two cannot have one name. `data` is what the current one says, `hashes_in_use` are those of pods, and `hash` gives that
-/// of `data` after so many collisions.
+/// Decides about revisions. Those of others are listed too, because two cannot have one name. `data` is what the current
+/// one says, `hashes_in_use` are those of pods, and `hash` gives that of `data` after so many collisions.
 pub fn decide(
     nodeset: &NodeSet,
     listed: &[Arc<ControllerRevision>],
