@@ -38,7 +38,11 @@ fn tell(seed: u64) -> Result<(), String> {
 fn no_chain_of_accidents_harms_a_job_and_all_end_well() {
     if let Some(seed) = number("SIMULATION_SEED") {
         // One story is told to be looked at: with all that the operator says of it.
-        tracing_subscriber::fmt().without_time().with_max_level(tracing::Level::DEBUG).with_test_writer().init();
+        tracing_subscriber::fmt()
+            .without_time()
+            .with_max_level(tracing::Level::DEBUG)
+            .with_test_writer()
+            .init();
         tell(seed).unwrap_or_else(|failure| panic!("{failure}"));
         return;
     }

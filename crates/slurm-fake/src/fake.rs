@@ -260,7 +260,9 @@ impl FakeSlurm {
 
     fn cut_short(&self, request: &Request<Bytes>, count: usize) -> Response<Bytes> {
         let mut response = self.handle(request, None);
-        if let Ok(mut body) = serde_json::from_slice::<Value>(response.body())
+        let is_list = request.uri().path().contains("/nodes/");
+        if is_list
+            && let Ok(mut body) = serde_json::from_slice::<Value>(response.body())
             && let Some(nodes) = body.get_mut("nodes").and_then(Value::as_array_mut)
         {
             nodes.truncate(count);

@@ -69,7 +69,7 @@ pub(super) async fn retire(batch: &Batch<'_>, looks: &Looks<'_>, effects: &[Effe
 /// Whether a drain overwrites nothing that somebody else said.
 fn may_drain(now: &View, drain: &Drain) -> bool {
     match now.sight(&drain.node) {
-        Sight::Present(node) => drain.reason.is_empty() || !is_foreign(&node.reason),
+        Sight::Present(node) => drain.reason.is_empty() || !is_foreign(node),
         Sight::Absent | Sight::Unknown => false,
     }
 }

@@ -130,7 +130,7 @@ async fn delete<'e>(
             Err(fault) => return Ok(Outcome::Failed(fault)),
         };
         match live.filter(|live| live.reference().uid == pod.uid && !live.terminating) {
-            Some(live) if still_to_go(&live, &removal.evidence) => pod = live.reference(),
+            Some(live) if still_to_go(&live, removal) => pod = live.reference(),
             Some(_) => return Ok(Outcome::Changed),
             None => {
                 batch.results().deleted(&pod.uid);
@@ -142,9 +142,13 @@ async fn delete<'e>(
     Ok(Outcome::Changed)
 }
 
-/// Whether a pod that has changed is to be deleted all the same, as far as it tells itself.
-fn still_to_go(live: &Worker, evidence: &Evidence) -> bool {
-    match evidence {
+/// Whether a pod that has changed is to be deleted all the same, as far as it tells itself. One that is replaced may have
+/// become ready: whether enough others serve is for the next plan to say.
+fn still_to_go(live: &Worker, removal: &Removal) -> bool {
+    if matches!(removal.why, Why::Outdated | Why::Unregistered) {
+        return false;
+    }
+    match &removal.evidence {
         Evidence::Drained(_) => matches!(live.cordon, Cordon::Ours(_)),
         Evidence::Needless => live.is_finished() || !live.started,
         Evidence::NoSlurm | Evidence::Absent(_) => true,

@@ -247,7 +247,7 @@ fn undo(worker: &Worker, node: &Node) -> Option<Undo> {
     if !worker.is_healthy() || worker.cordoned_by_person {
         return None;
     }
-    let drained = node.is(&NodeState::Drain) && !node.is(&NodeState::Undrain);
+    let drained = is_out(node);
     let down = node.is(&NodeState::Down);
     let name = node.name.clone();
     if is_ours(&node.reason) {
@@ -277,16 +277,23 @@ fn is_free(node: &Node) -> bool {
         && !(node.is(&NodeState::Down) && node.reason.contains(NOT_RESPONDING))
 }
 
-/// Whether a reason is neither ours nor slurmctld's own.
-pub fn is_foreign(reason: &str) -> bool {
-    !reason.is_empty() && !is_ours(reason) && reason != NOT_RESPONDING
+/// Whether the reason of a node is neither ours nor slurmctld's own. What slurmctld added to a drain is all its own once
+/// that drain is lifted.
+pub fn is_foreign(node: &Node) -> bool {
+    let reason = node.reason.as_str();
+    let slurms = if is_out(node) { reason == NOT_RESPONDING } else { reason.ends_with(NOT_RESPONDING) };
+    !(reason.is_empty() || is_ours(reason) || slurms)
+}
+
+/// Whether a drain keeps the node from getting jobs.
+fn is_out(node: &Node) -> bool {
+    node.is(&NodeState::Drain) && !node.is(&NodeState::Undrain)
 }
 
 /// The drain that a node lacks. It keeps the reason that somebody else gave.
 fn drain(node: &Node, reason: &str) -> Option<Drain> {
-    let drained = node.is(&NodeState::Drain) && !node.is(&NodeState::Undrain);
-    let reason = if is_foreign(&node.reason) { String::new() } else { reason.to_owned() };
-    (!drained).then(|| Drain { node: node.name.clone(), reason })
+    let reason = if is_foreign(node) { String::new() } else { reason.to_owned() };
+    (!is_out(node)).then(|| Drain { node: node.name.clone(), reason })
 }
 
 fn retire(worker: &Worker, cause: Cause, drain: Option<Drain>) -> Effect {

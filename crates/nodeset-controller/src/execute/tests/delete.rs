@@ -138,6 +138,17 @@ async fn a_pod_that_changed_and_is_still_marked_is_deleted_on_another_look(
     assert_eq!((report.count(Deed::Deleted), report.failures), (usize::from(deleted), vec![]));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_pod_to_replace_that_changed_is_left_to_the_next_plan() {
+    let world = World::new(&["w-0"]).await;
+    let pod = world.drained("w-0").await;
+    interfere(&world, 1, touch);
+    let removal = Removal { pod, evidence: Evidence::Drained("w-0".to_owned()), why: Why::Outdated };
+    let report = world.perform(vec![Effect::Delete(removal)]).await;
+    assert!(!world.is_terminating("w-0"));
+    assert_eq!((report.count(Deed::Deleted), report.failures), (0, vec![]));
+}
+
 #[rstest]
 #[case::mark_gone(|pod: &mut Value, _: &FakeSlurm| pod["metadata"]["annotations"] = json!({}))]
 #[case::a_persons_now(|pod: &mut Value, _: &FakeSlurm| {
