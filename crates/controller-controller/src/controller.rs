@@ -1,7 +1,7 @@
 //! Watches Controllers and everything that their slurmctld depends on, and reconciles one Controller at a time.
 
 use crate::active::{self, Actives};
-use crate::build::{CHECK_APP, ServiceMonitor, node_count, releases_partition};
+use crate::build::{CHECK_APP, ServiceMonitor, node_count};
 use crate::execute::{Monitoring, Outcome, execute};
 use crate::observe::observe;
 use crate::plan::plan;
@@ -128,7 +128,7 @@ async fn run(scope: Scope, delay: Duration) -> anyhow::Result<()> {
     let (service_monitors, wanted) = watch::channel(false);
     let accounting_changes = spec_changes(accounting_changes, accountings.clone());
     let node_set_changes = changed_facts(node_set_changes, node_sets.clone(), |set| {
-        (set.metadata.generation, node_count(set), releases_partition(set))
+        (set.metadata.generation, node_count(set), set.releases_partition())
     });
     let controller = controller
         .owns_stream(service_changes)

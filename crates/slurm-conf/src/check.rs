@@ -6,7 +6,7 @@
 
 use crate::hostlist;
 use crate::text::{LogicalLine, Pair, logical_lines, pairs};
-use crate::writer::{EXTRA_SECTION, MERGED_SECTION};
+use crate::writer::{EXTRA_SECTION, MERGED_SECTION, header};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How bad a finding is.
@@ -204,7 +204,6 @@ struct Sections {
 
 impl Sections {
     fn of(text: &str) -> Self {
-        let header = |title| format!("### {title} ###");
         let (extra, merged) = (header(EXTRA_SECTION), header(MERGED_SECTION));
         let numbered = || text.lines().enumerate();
         Self {

@@ -29,9 +29,7 @@ mod writer;
 
 pub use cgroup::render_cgroup_conf;
 pub use meaning::same_meaning;
-pub use slurm::{
-    AccountingAddress, ControllerHost, ExternalSlurmConf, NodeSet, SlurmConf, partition_names,
-};
+pub use slurm::{AccountingAddress, ControllerHost, ExternalSlurmConf, NodeSet, SlurmConf, partition_names};
 pub use slurmd::{ExtraItemError, ExtraItems, slurmd_args};
 pub use slurmdbd::{SlurmdbdConf, Storage};
 pub use ssh::{render_authorized_keys, render_login_sshd_config, render_worker_sshd_config};

@@ -1,9 +1,9 @@
 //! slurm.conf, complete for our own slurmctld or minimal for one outside the cluster.
 
 use crate::merged::{Required, auth_options, write_merged};
-use crate::text::{LogicalLine, logical_lines, pairs};
+use crate::text::{LogicalLine, Pair, logical_lines, pairs};
 use crate::value::{ConfLine, ConfName, ConfValue};
-use crate::writer::Writer;
+use crate::writer::{EXTRA_SECTION, Writer, header};
 use crate::{SLURMCTLD_PORT, SLURMD_PORT};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -173,6 +173,30 @@ impl SlurmConf {
     }
 }
 
+impl NodeSet {
+    /// The node set of this name as a rendered slurm.conf has it. What the user's free text says does not count.
+    pub fn in_file(text: &str, name: &str) -> Option<Self> {
+        let extra = header(EXTRA_SECTION);
+        let ours: Vec<&str> = text.lines().take_while(|line| *line != extra).collect();
+        let lines = logical_lines(&ours.join("\n"));
+        let lines: Vec<_> = lines.iter().filter_map(|line| pairs(&line.text).ok()).collect();
+        let says = |pair: &Pair<'_>, key: &str| pair.key.eq_ignore_ascii_case(key) && pair.value == name;
+        lines.iter().find(|line| line.first().is_some_and(|first| says(first, "NodeSet")))?;
+        let options = lines.iter().find_map(|line| match line.as_slice() {
+            [partition, nodes, options @ ..] => {
+                (says(partition, "PartitionName") && says(nodes, "Nodes")).then_some(options)
+            }
+            _ => None,
+        });
+        let options =
+            options.map(|options| options.iter().map(Pair::to_string).collect::<Vec<_>>().join(" "));
+        Some(Self {
+            name: ConfName::new("name", name).ok()?,
+            partition: options.and_then(|options| ConfLine::new("partition", &options).ok()),
+        })
+    }
+}
+
 impl ExternalSlurmConf {
     /// Renders the file, just enough for a client of that slurmctld.
     pub fn render(&self) -> String {
@@ -251,6 +275,24 @@ mod tests {
     fn partitions_are_known_by_their_lines() {
         let text = "PartitionName=a Nodes=ALL\n# PartitionName=b\nNodeSet=c Feature=c\npartitionname=d \\\n Nodes=c\njunk\n";
         assert_eq!(Vec::from_iter(partition_names(text)), ["a", "d"]);
+    }
+
+    #[rstest]
+    #[case::with_options("NodeSet=a Feature=a\nPartitionName=a Nodes=a X=\"\" Y=1", &["a", "X=\"\" Y=1"])]
+    #[case::without_options("NodeSet=a Feature=a\nPartitionName=a Nodes=a ", &["a", ""])]
+    #[case::blanks_cut("NodeSet=a\nPartitionName=a Nodes=a", &["a", ""])]
+    #[case::without_partition("NodeSet=a Feature=a\nPartitionName=b Nodes=b X=1", &["a"])]
+    #[case::another("NodeSet=aa Feature=aa\nPartitionName=a Nodes=a X=1", &[])]
+    #[case::of_the_user(
+        "NodeSet=a Feature=a\n#\n### EXTRA CONFIG ###\nPartitionName=a Nodes=a X=1",
+        &["a"],
+    )]
+    #[case::all_of_the_user("### EXTRA CONFIG ###\nNodeSet=a Feature=a\nPartitionName=a Nodes=a", &[])]
+    fn a_node_set_is_found_in_a_file(#[case] text: &str, #[case] expected: &[&str]) {
+        let found = NodeSet::in_file(text, "a");
+        let name = found.iter().map(|set| set.name.as_ref());
+        let options = found.iter().filter_map(|set| set.partition.as_ref()).map(AsRef::as_ref);
+        assert_eq!(name.chain(options).collect::<Vec<&str>>(), expected);
     }
 
     #[rstest]

@@ -27,7 +27,9 @@ pub(crate) struct Pair<'a> {
 
 impl fmt::Display for Pair<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let quote = if self.value.contains(char::is_whitespace) { "\"" } else { "" };
+        // Without quotes, an empty value would be the word that follows.
+        let is_quoted = self.value.is_empty() || self.value.contains(char::is_whitespace);
+        let quote = if is_quoted { "\"" } else { "" };
         formatter.write_str(self.key)?;
         self.operator.map_or(Ok(()), |operator| formatter.write_char(operator))?;
         write!(formatter, "={quote}{}{quote}", self.value)

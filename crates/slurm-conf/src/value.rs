@@ -247,6 +247,7 @@ mod tests {
     #[case::replaced("state=UP Default=YES", "Default=YES State=DRAIN")]
     #[case::as_it_is("Default=YES State=DRAIN", "Default=YES State=DRAIN")]
     #[case::others_as_they_are(r#"AllowGroups="a b" X+=1 State=UP"#, r#"AllowGroups="a b" X+=1 State=DRAIN"#)]
+    #[case::empty_ones_too(r#"State=UP QOS="" Default=YES"#, r#"QOS="" Default=YES State=DRAIN"#)]
     #[case::unreadable("State=UP junk", "State=UP junk")]
     fn a_partition_is_closed_by_its_state(#[case] line: &str, #[case] expected: &str) {
         assert_eq!(ConfLine::new("f", line).unwrap().closed_to_new_jobs().as_ref(), expected);

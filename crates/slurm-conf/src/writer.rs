@@ -19,7 +19,7 @@ impl Writer {
     /// Starts a section.
     pub fn section(&mut self, title: &str) {
         self.raw("#");
-        self.raw(&format!("### {title} ###"));
+        self.raw(&header(title));
     }
 
     /// Writes one line with a key and its value.
@@ -46,6 +46,11 @@ impl Writer {
     pub fn finish(self) -> String {
         self.text
     }
+}
+
+/// The line that a section begins with.
+pub(crate) fn header(title: &str) -> String {
+    format!("### {title} ###")
 }
 
 /// Title of the section with the user's free text.

@@ -3,7 +3,6 @@
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
 use pod_builder::{child_metadata, layered, layered_annotations};
-use slinky_api::conditions::{ConditionStatus, PARTITION_HELD, find};
 use slinky_api::labels::common_labels;
 use slinky_api::names::{self, SLURMDBD_PORT, service_host};
 use slinky_api::v1beta1::{Accounting, Controller, LocalObjectReference, NodeSet};
@@ -258,16 +257,9 @@ fn node_sets(sources: &Sources<'_>, partitions_of_user: &BTreeSet<String>) -> No
 fn leftover_partition(set: &NodeSet, name: &str, files: Option<&Files>) -> Option<ConfLine> {
     let partition = in_force(name, files)?.partition?;
     let closed = partition.closed_to_new_jobs();
-    let may_go = releases_partition(set) && partition == closed;
+    let is_closed = same_meaning(partition.as_ref(), closed.as_ref());
+    let may_go = set.releases_partition() && is_closed;
     (!may_go).then_some(closed)
-}
-
-/// Whether a NodeSet, as it is now, tells that no job names a partition of it.
-pub fn releases_partition(set: &NodeSet) -> bool {
-    let told = set.status.as_ref().and_then(|status| find(&status.conditions, PARTITION_HELD));
-    told.is_some_and(|held| {
-        held.status == ConditionStatus::False.as_str() && held.observed_generation == set.metadata.generation
-    })
 }
 
 /// The NodeSet as Slurm should know it, or what is wrong with it.
@@ -286,14 +278,7 @@ fn configure(set: &NodeSet, name: &str) -> Result<slurm_conf::NodeSet, String> {
 
 /// A node set as the configuration in force has it.
 fn in_force(name: &str, files: Option<&Files>) -> Option<slurm_conf::NodeSet> {
-    let text = files?.get(SLURM_CONF)?;
-    let (set, partition) = (format!("NodeSet={name} "), format!("PartitionName={name} Nodes={name} "));
-    text.lines().find(|line| line.starts_with(&set))?;
-    let options = text.lines().find_map(|line| line.strip_prefix(&partition));
-    Some(slurm_conf::NodeSet {
-        name: ConfName::new("name", name).ok()?,
-        partition: options.and_then(|options| ConfLine::new("partition", options).ok()),
-    })
+    slurm_conf::NodeSet::in_file(files?.get(SLURM_CONF)?, name)
 }
 
 /// What is odd about a slurm.conf; an error if slurmctld would not start with it.
@@ -328,6 +313,7 @@ mod tests {
     use crate::fixture::{accounting, config_map, controller, high_availability, node_set, second, texts};
     use rstest::rstest;
     use serde_json::{Value, json};
+    use slinky_api::conditions::PARTITION_HELD;
     use slinky_api::v1beta1::NodeSetStatus;
 
     /// What a configuration is made of; the tests leave out what they are not about.
@@ -560,6 +546,17 @@ mod tests {
         assert_eq!(partition_lines(&of_node_sets(vec![set], Some(in_force))).is_empty(), goes);
     }
 
+    #[rstest]
+    #[case::in_other_letters("Default=YES state=DRAIN")]
+    #[case::with_more_blanks("Default=YES  State=\"DRAIN\"")]
+    #[case::in_another_order("State=DRAIN Default=YES")]
+    fn a_partition_that_its_user_closed_goes_however_that_is_written(#[case] config: &str) {
+        let told = || vec![telling(node_set("a", 1, &json!({})), "False", 2)];
+        let in_force = of_node_sets(vec![node_set("a", 1, &partition(config))], None).files;
+        let closed = of_node_sets(told(), Some(in_force)).files;
+        assert_eq!(partition_lines(&of_node_sets(told(), Some(closed))), [""; 0]);
+    }
+
     #[test]
     fn a_node_set_that_is_deleted_closes_its_partition() {
         let set = node_set("a", 1, &partition("State=UP"));
@@ -583,6 +580,15 @@ mod tests {
         let rendered = try_render(&json!({ "extraConf": "PartitionName=a Nodes=a" }), &given).unwrap();
         assert_eq!(partition_lines(&rendered), ["PartitionName=a Nodes=a"]);
         assert_eq!(rendered.warnings, [""; 0]);
+    }
+
+    #[test]
+    fn a_partition_that_the_user_gives_up_is_not_ours() {
+        let given =
+            |in_force| Given { node_sets: vec![node_set("a", 1, &json!({}))], in_force, ..Given::default() };
+        let theirs = json!({ "extraConf": "PartitionName=a Nodes=a State=UP" });
+        let in_force = try_render(&theirs, &given(None)).unwrap().files;
+        assert_eq!(partition_lines(&render_with(&given(Some(in_force)))), [""; 0]);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! `NodeSet`: pods that are Slurm nodes.
 
 use super::common::{LocalObjectReference, PodTemplate, SecretKeySelector, enabled, is_zero, one};
+use crate::conditions::{ConditionStatus, PARTITION_HELD, find};
 use crate::{Duration, Raw, schema};
 use k8s_openapi::api::core::v1::{Container, PersistentVolumeClaim};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -269,6 +270,17 @@ impl NodeSetSpec {
     /// Digits that an ordinal has at least. Negative and absurd widths pass the schema; names have their limit.
     pub fn padding(&self) -> usize {
         usize::try_from(self.ordinal_padding.clamp(0, 63)).unwrap_or_default()
+    }
+}
+
+impl NodeSet {
+    /// Whether the NodeSet, as it is now, tells that no job names a partition of it.
+    pub fn releases_partition(&self) -> bool {
+        let told = self.status.as_ref().and_then(|status| find(&status.conditions, PARTITION_HELD));
+        told.is_some_and(|held| {
+            held.status == ConditionStatus::False.as_str()
+                && held.observed_generation == self.metadata.generation
+        })
     }
 }
 
