@@ -10,7 +10,6 @@ use crate::observe::Observed;
 use crate::slurm::View;
 use crate::worker::Worker;
 use kube::ResourceExt;
-use slinky_api::conditions::{ConditionStatus, PARTITION_HELD, find};
 use slinky_api::labels::{RESERVATION_FINALIZER, TRUE, WORKERS_FINALIZER, annotations};
 use slinky_api::v1beta1::{Controller, NodeSet};
 use slurm_conf::partition_names;
@@ -22,6 +21,8 @@ pub enum Leaving {
     Workers(usize),
     /// So many job records that name its partition.
     Jobs(usize),
+    /// Its partition, which still takes new jobs, or may do so.
+    Open,
     /// Word from Slurm.
     Slurm,
     /// Nothing.
@@ -57,8 +58,8 @@ pub fn partition_fate(observed: &Observed) -> PartitionFate {
         return PartitionFate::Forced;
     }
     let jobs = match &observed.slurm {
-        View::NotExpected => return PartitionFate::Unnamed,
-        View::Unknown { .. } => return PartitionFate::Unknown,
+        // Jobs come and go all the same where nobody can be asked about them.
+        View::NotExpected | View::Unknown { .. } => return PartitionFate::Unknown,
         View::Known(known) => known.snapshot.jobs.as_ref(),
     };
     let open = jobs.and_then(|jobs| jobs.open_partitions.as_ref());
@@ -72,25 +73,28 @@ pub fn partition_fate(observed: &Observed) -> PartitionFate {
 
 /// Whether it matters which job records name the partition of a NodeSet.
 pub fn records_matter(nodeset: &NodeSet, controller: Option<&Controller>) -> bool {
-    let status = nodeset.status.as_ref();
-    let told = status.and_then(|status| find(&status.conditions, PARTITION_HELD));
-    let released = told.is_some_and(|held| {
-        held.status == ConditionStatus::False.as_str()
-            && held.observed_generation == nodeset.metadata.generation
-    });
     nodeset.metadata.deletion_timestamp.is_some()
-        || !released && controller.is_some_and(|controller| is_due(nodeset, controller))
+        || !nodeset.releases_partition() && controller.is_some_and(|controller| is_due(nodeset, controller))
 }
 
-/// Whether a partition of a NodeSet that stays should go if there is one. Those that the Controller's own text defines are
-/// not ours.
+/// Whether a partition of a NodeSet that stays should go if there is one.
 fn is_due(nodeset: &NodeSet, controller: &Controller) -> bool {
-    let theirs = || {
-        let extra_conf = controller.spec.extra_conf.as_deref().unwrap_or_default();
-        controller.spec.external || partition_names(extra_conf).contains(&nodeset.slurm_name())
-    };
     let stays = nodeset.metadata.deletion_timestamp.is_none();
-    stays && nodeset.spec.enabled_partition().is_none() && !theirs()
+    stays && nodeset.spec.enabled_partition().is_none() && !is_theirs(nodeset, controller)
+}
+
+/// Whether the partition called like a NodeSet is not ours to close: that of a cluster elsewhere, or one that the
+/// Controller's own text defines.
+fn is_theirs(nodeset: &NodeSet, controller: &Controller) -> bool {
+    let extra_conf = controller.spec.extra_conf.as_deref().unwrap_or_default();
+    controller.spec.external || partition_names(extra_conf).contains(&nodeset.slurm_name())
+}
+
+/// Whether another NodeSet that stays goes by the same name in Slurm: it takes the partition over.
+fn is_shared(observed: &Observed) -> bool {
+    let name = observed.nodeset.slurm_name();
+    let mut staying = observed.siblings.iter().filter(|set| set.metadata.deletion_timestamp.is_none());
+    staying.any(|set| set.slurm_name() == name)
 }
 
 fn is_set(nodeset: &NodeSet, annotation: &str) -> bool {
@@ -113,16 +117,19 @@ pub fn leaving(observed: &Observed, workers: &[Worker]) -> Leaving {
     if !workers.is_empty() {
         return Leaving::Workers(workers.len());
     }
-    match &observed.slurm {
-        View::NotExpected => Leaving::Nothing,
-        View::Unknown { .. } => Leaving::Slurm,
-        View::Known(known) => match &known.snapshot.jobs {
-            None => Leaving::Slurm,
-            Some(jobs) => match jobs.by_partition.get(&nodeset.slurm_name()).copied().unwrap_or_default() {
-                0 => Leaving::Nothing,
-                records => Leaving::Jobs(records),
-            },
-        },
+    let jobs = match &observed.slurm {
+        View::NotExpected => return Leaving::Nothing,
+        View::Unknown { .. } => None,
+        View::Known(known) => known.snapshot.jobs.as_ref(),
+    };
+    let Some(jobs) = jobs else { return Leaving::Slurm };
+    let name = nodeset.slurm_name();
+    let ours = || cluster.is_some_and(|controller| !is_theirs(nodeset, controller)) && !is_shared(observed);
+    let may_be_open = || jobs.open_partitions.as_ref().is_none_or(|open| open.contains(&name));
+    match jobs.by_partition.get(&name).copied().unwrap_or_default() {
+        0 if ours() && may_be_open() => Leaving::Open,
+        0 => Leaving::Nothing,
+        records => Leaving::Jobs(records),
     }
 }
 

@@ -26,8 +26,8 @@ pub fn tell_partition(status: &mut NodeSetStatus, observed: &Observed, now: Time
         PartitionFate::Named(count) => {
             (true, "JobRecords", format!("{count} job records still name its partition; {forced}"))
         }
-        PartitionFate::Unnamed => (false, "NoJobRecords", String::new()),
-        PartitionFate::Forced => (false, "Forced", String::new()),
+        PartitionFate::Unnamed => (false, "NoJobRecords", "no job record names a partition of it".to_owned()),
+        PartitionFate::Forced => (false, "Forced", forced),
     };
     let verdict = verdict(PARTITION_HELD, ConditionStatus::from(held), reason, message);
     set(&mut status.conditions, verdict, observed.nodeset.metadata.generation, now);
@@ -90,7 +90,8 @@ mod tests {
     #[case::jobs_name_it(scene().jobs("gpu", 2).open(&["all"]), Some(("True", "JobRecords", Some(1))))]
     #[case::nobody_names_it(scene().jobs("all", 2).open(&["all"]), Some(("False", "NoJobRecords", Some(1))))]
     #[case::slurm_is_silent(scene().unknown(), None)]
-    #[case::no_slurm(scene().view(View::NotExpected), Some(("False", "NoJobRecords", Some(1))))]
+    #[case::no_slurm(scene().view(View::NotExpected), None)]
+    #[case::no_slurm_but_force(scene().view(View::NotExpected).nodeset(force), Some(("False", "Forced", Some(1))))]
     #[case::forced(scene().jobs("gpu", 2).open(&["gpu"]).nodeset(force), Some(("False", "Forced", Some(1))))]
     #[case::defined_by_a_person(
         with_controller(scene().jobs("gpu", 2).open(&["gpu"]), |it| it.spec.extra_conf = Some("PartitionName=gpu".into())),
@@ -105,6 +106,15 @@ mod tests {
         #[case] expected: Option<(&str, &str, Option<i64>)>,
     ) {
         assert_eq!(held(&told(&scene)), expected);
+    }
+
+    #[rstest]
+    #[case::unnamed(scene().jobs("gpu", 0).open(&[]))]
+    #[case::forced(scene().nodeset(force))]
+    #[case::named(scene().jobs("gpu", 1).open(&[]))]
+    fn what_is_told_has_words(#[case] scene: Scene) {
+        let status = told(&scene);
+        assert!(!find(&status.conditions, PARTITION_HELD).unwrap().message.is_empty());
     }
 
     #[test]

@@ -66,6 +66,7 @@ impl Progress<'_> {
             Leaving::Workers(count) => format!("{} to leave", workers(*count)),
             Leaving::Jobs(1) => "1 job record that still names its partition".to_owned(),
             Leaving::Jobs(count) => format!("{count} job records that still name its partition"),
+            Leaving::Open => "its partition to take no new jobs".to_owned(),
             Leaving::Slurm => "Slurm to tell which job records name its partition".to_owned(),
             Leaving::Nothing => {
                 return Some(Part::new("Deleting", "its deletion waits for nothing".to_owned()));

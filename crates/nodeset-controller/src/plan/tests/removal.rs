@@ -5,6 +5,7 @@ use crate::plan::{Leaving, WaitFor};
 use crate::slurm::View;
 use rstest::rstest;
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 fn marked() -> Value {
     json!({ "metadata": { "annotations": {
@@ -116,6 +117,11 @@ fn a_drain_of_a_person_is_as_good_and_keeps_its_reason() {
     assert_eq!(scene.effects(), ["mark gpu-0 for scale-in"]);
     let down = scene.slurm("gpu-0", &["DOWN"], "disk");
     assert_eq!(down.effects(), ["mark gpu-0 for scale-in and drain: "], "an empty reason keeps theirs");
+    let fallen = down.slurm("gpu-0", &["DOWN", "DRAIN"], "disk : Not responding");
+    assert_eq!(fallen.effects(), ["mark gpu-0 for scale-in"]);
+    // Who ended that drain has no more to say; a drain of ours without a reason of ours would never be undone.
+    let lifted = fallen.slurm("gpu-0", &["DOWN"], "disk : Not responding").effects();
+    assert!(lifted[0].contains("and drain: slurm-operator: "), "{lifted:?}");
 }
 
 #[test]
@@ -149,7 +155,36 @@ fn a_nodeset_that_is_deleted_waits_for_job_records_that_name_its_partition() {
     let scene = scene.jobs("gpu", 3);
     assert_eq!(scene.plan().leaving, Some(Leaving::Jobs(3)));
     assert!(scene.effects().is_empty());
-    assert_eq!(scene.jobs("gpu", 0).effects(), ["release to []"]);
+    let scene = scene.jobs("gpu", 0);
+    assert_eq!(scene.plan().leaving, Some(Leaving::Open), "nobody has told yet that it is closed");
+    let scene = scene.open(&["all", "gpu"]);
+    assert_eq!(scene.plan().leaving, Some(Leaving::Open));
+    assert!(scene.effects().is_empty());
+    assert_eq!(scene.open(&["all"]).effects(), ["release to []"]);
+}
+
+#[rstest]
+#[case::of_a_person(json!({ "extraConf": "PartitionName=gpu Nodes=ALL" }), None, Leaving::Nothing)]
+#[case::of_a_cluster_elsewhere(json!({ "external": true }), None, Leaving::Nothing)]
+#[case::of_another_node_set(json!({}), Some(("gpu-", None)), Leaving::Nothing)]
+#[case::of_another_that_goes_too(json!({}), Some(("gpu-", Some("2027-01-15T08:00:00Z"))), Leaving::Open)]
+#[case::of_no_other_node_set(json!({}), Some(("cpu-", None)), Leaving::Open)]
+fn an_open_partition_keeps_only_the_nodeset_that_it_goes_with(
+    #[case] controller: Value,
+    #[case] sibling: Option<(&str, Option<&str>)>,
+    #[case] expected: Leaving,
+) {
+    let mut scene = deleting(Scene::new(&json!({ "replicas": 2 }))).jobs("gpu", 0).open(&["gpu"]);
+    let mut changed = json!(**scene.observed.controller.as_ref().unwrap());
+    crate::plan::testing::merge(&mut changed["spec"], &controller);
+    scene.observed.controller = Some(Arc::new(serde_json::from_value(changed).unwrap()));
+    scene.observed.siblings.extend(sibling.map(|(hostname, deleted)| {
+        let mut set = json!(*scene.observed.nodeset);
+        set["metadata"] = json!({ "name": "other", "uid": "other", "deletionTimestamp": deleted });
+        set["spec"]["template"] = json!({ "spec": { "hostname": hostname } });
+        Arc::new(serde_json::from_value(set).unwrap())
+    }));
+    assert_eq!(scene.plan().leaving, Some(expected));
 }
 
 #[rstest]

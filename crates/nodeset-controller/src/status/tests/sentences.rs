@@ -78,7 +78,11 @@ const WISH: &str = "SlurmOperatorMaint-gpu starts 2023-03-28T12:40:00Z for 30 mi
 #[case::deleting_without_slurm(replicas(2).unknown().nodeset(deleted), "Deleting",
     "its deletion waits for Slurm to tell which job records name its partition; annotation \
      nodeset.slinky.slurm.net/force-delete=true ends it without waiting")]
-#[case::deleted(replicas(2).jobs("other", 1).nodeset(deleted), "Deleting", "its deletion waits for nothing")]
+#[case::deleting_while_open(replicas(2).jobs("gpu", 0).open(&["gpu"]).nodeset(deleted), "Deleting",
+    "its deletion waits for its partition to take no new jobs; annotation \
+     nodeset.slinky.slurm.net/force-delete=true ends it without waiting")]
+#[case::deleted(replicas(2).jobs("other", 1).open(&["other"]).nodeset(deleted), "Deleting",
+    "its deletion waits for nothing")]
 fn what_is_under_way_is_told(#[case] scene: Scene, #[case] reason: &str, #[case] message: &str) {
     let status = told(&scene);
     assert_eq!(condition(&status, PROGRESSING), ("True", reason, message));
