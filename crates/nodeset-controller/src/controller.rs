@@ -10,7 +10,7 @@ use crate::execute::{Bases, Edges, Report, Verdict, mirror_pods};
 use crate::observe::observe;
 use crate::plan::plan;
 use crate::slurm::{ClusterKey, Clusters};
-use crate::status::{again, news, put_off, status};
+use crate::status::{again, is_good, news, put_off, status};
 use crate::work::{Order, Readiness, carry_out, readiness};
 use crate::world::World;
 use anyhow::Context as _;
@@ -29,7 +29,6 @@ use operator_runtime::events::{EventType, Notice};
 use operator_runtime::{
     Class, Classify, ObjectKey, PassError, PerObject, Runtime, Scope, apply, changed_facts, spec_changes,
 };
-use slinky_api::conditions::{ConditionStatus, DEGRADED};
 use slinky_api::labels::{APP_NAME, App};
 use slinky_api::v1beta1::{Controller, NodeSet, NodeSetStatus, RestApi};
 use std::sync::Arc;
@@ -334,9 +333,8 @@ impl Context {
 /// Tells of conditions that changed.
 fn tell(nodeset: &NodeSet, status: &NodeSetStatus, scope: &Scope) {
     for condition in news(nodeset.status.as_ref(), status) {
-        let good = (condition.status == ConditionStatus::True.as_str()) != (condition.type_ == DEGRADED);
         let notice = Notice {
-            type_: if good { EventType::Normal } else { EventType::Warning },
+            type_: if is_good(condition) { EventType::Normal } else { EventType::Warning },
             reason: condition.reason.clone(),
             action: condition.type_.clone(),
             note: condition.message.clone(),

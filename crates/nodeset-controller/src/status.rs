@@ -262,6 +262,16 @@ pub fn news<'a>(before: Option<&NodeSetStatus>, after: &'a NodeSetStatus) -> Vec
         .collect()
 }
 
+/// Whether what a condition says is as it should be. A partition that is held is, and so is one that may go.
+pub fn is_good(condition: &Condition) -> bool {
+    let holds = condition.status == ConditionStatus::True.as_str();
+    match condition.type_.as_str() {
+        DEGRADED => !holds,
+        PARTITION_HELD => true,
+        _ => holds,
+    }
+}
+
 /// The status of a condition; the usual one where nobody could tell yet.
 fn told<'a>(condition: &'a Condition, usual: &'a str) -> &'a str {
     if is_unasked(condition) { usual } else { &condition.status }

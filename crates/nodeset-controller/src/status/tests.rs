@@ -324,6 +324,18 @@ fn only_transitions_are_news(
     assert!(news(Some(&after), &after).is_empty());
 }
 
+#[rstest]
+#[case(READY, "True", true)]
+#[case(READY, "False", false)]
+#[case(SLURM_REACHABLE, "Unknown", false)]
+#[case(DEGRADED, "True", false)]
+#[case(DEGRADED, "False", true)]
+#[case::waits_for_jobs(PARTITION_HELD, "True", true)]
+#[case::may_go(PARTITION_HELD, "False", true)]
+fn a_warning_is_what_is_not_as_it_should_be(#[case] type_: &str, #[case] status: &str, #[case] good: bool) {
+    assert_eq!(with(type_, status, "R", "").conditions.iter().map(is_good).collect::<Vec<_>>(), [good]);
+}
+
 #[test]
 fn numbers_can_wait_but_not_a_condition_nor_a_new_wish() {
     let before = told(&replicas(2).workers(1));
