@@ -36,6 +36,8 @@ pub(super) struct State {
     pub told: (String, BTreeSet<String>),
     /// Hostlists that were complained about.
     pub unreadable: BTreeSet<String>,
+    /// Why partitions cannot be read, if that was complained about.
+    pub partitions_error: Option<String>,
     /// The Controller is gone, or nobody wants to know.
     pub ended: bool,
 }
@@ -56,6 +58,7 @@ impl Cluster {
             looks: vec![],
             told: (String::new(), BTreeSet::new()),
             unreadable: BTreeSet::new(),
+            partitions_error: None,
             ended: false,
         };
         state.told = standing(&state.view(now));

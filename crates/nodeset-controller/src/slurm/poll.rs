@@ -134,8 +134,9 @@ impl Cluster {
             (asked, state.memory.busy().clone(), state.schedule.wishes_jobs(asked.at))
         };
         let open_partitions = if wished { self.read_open_partitions(clients).await } else { None };
+        let began = Instant::now();
         let result = clients.reader.list_jobs().await;
-        self.account("jobs", asked.at, &result);
+        self.account("jobs", began, &result);
         let (now, mut state) = (Instant::now(), lock(&self.state));
         state.schedule.jobs_asked(&busy, asked.at, now);
         match result {
@@ -158,16 +159,13 @@ impl Cluster {
         let asked = Instant::now();
         let result = clients.reader.list_partitions().await;
         self.account("partitions", asked, &result);
-        match result {
-            Ok(partitions) => {
-                let open = partitions.into_iter().filter(Partition::takes_jobs);
-                Some(open.map(|partition| partition.name).collect())
-            }
-            Err(error) => {
-                warn!(cluster = %self.key, error = chain(&error), "Slurm does not tell its partitions");
-                None
-            }
+        let error = result.as_ref().err().map(|error| chain(error));
+        let complaint = changed(&mut lock(&self.state).partitions_error, error);
+        if let Some(error) = complaint {
+            warn!(cluster = %self.key, error, "Slurm does not tell its partitions");
         }
+        let open = result.ok()?.into_iter().filter(Partition::takes_jobs);
+        Some(open.map(|partition| partition.name).collect())
     }
 
     async fn read_reservations(&self, clients: &Clients) {
@@ -200,9 +198,30 @@ impl State {
     }
 }
 
+/// An error that takes the place of another one, or of none.
+fn changed(before: &mut Option<String>, error: Option<String>) -> Option<String> {
+    let is_new = error != *before;
+    before.clone_from(&error);
+    error.filter(|_| is_new)
+}
+
 fn answer(looks: Vec<oneshot::Sender<View>>, view: &View) {
     for look in looks {
         // Who asked may have given up.
         let _ = look.send(view.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_complained_about_when_it_comes_and_not_while_it_stays() {
+        let mut told = None;
+        let errors = [None, Some("refused"), Some("refused"), Some("slow"), None, Some("slow")];
+        let complaints = errors.map(|error| changed(&mut told, error.map(str::to_owned)));
+        let expected = [None, Some("refused"), None, Some("slow"), None, Some("slow")];
+        assert_eq!(complaints.each_ref().map(Option::as_deref), expected);
     }
 }
