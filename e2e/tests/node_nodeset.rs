@@ -238,10 +238,9 @@ async fn remove_the_partition_of_a_job(lab: &Lab) -> Result<()> {
     job_survives_with_its_pod(lab, &job, "worker-0").await?;
     let ended = Instant::now();
     // The partition first: a record that is there afterwards was there before.
-    while lab.scontrol(&["show", "partition"])?.contains("PartitionName=worker") {
-        ensure!(ended.elapsed() < Duration::from_mins(5), "the partition stays: {:?}", held().await);
-        sleep(Duration::from_secs(1)).await;
-    }
+    let look = async || Ok((lab.scontrol(&["show", "partition"])?, held().await?.message));
+    let gone = |(told, _): &(String, String)| !told.contains("PartitionName=worker");
+    eventually("no partition", Duration::from_mins(5), look, gone).await?;
     ensure!(lab.scontrol(&["show", "job", &job]).is_err(), "the partition went while a record named it");
     report(format_args!("partition gone {:.1} s after the end of the job", ended.elapsed().as_secs_f64()));
     ensure!(held().await?.status == "False", "{:?}", held().await);
