@@ -92,9 +92,9 @@ fn is_theirs(nodeset: &NodeSet, controller: &Controller) -> bool {
 
 /// Whether another NodeSet that stays goes by the same name in Slurm: it takes the partition over.
 fn is_shared(observed: &Observed) -> bool {
-    let name = observed.nodeset.slurm_name();
+    let (uid, name) = (&observed.nodeset.metadata.uid, observed.nodeset.slurm_name());
     let mut staying = observed.siblings.iter().filter(|set| set.metadata.deletion_timestamp.is_none());
-    staying.any(|set| set.slurm_name() == name)
+    staying.any(|set| set.metadata.uid != *uid && set.slurm_name() == name)
 }
 
 fn is_set(nodeset: &NodeSet, annotation: &str) -> bool {

@@ -178,6 +178,10 @@ fn an_open_partition_keeps_only_the_nodeset_that_it_goes_with(
     let mut changed = json!(**scene.observed.controller.as_ref().unwrap());
     crate::plan::testing::merge(&mut changed["spec"], &controller);
     scene.observed.controller = Some(Arc::new(serde_json::from_value(changed).unwrap()));
+    // An old picture of itself is nobody else.
+    let mut before = (*scene.observed.nodeset).clone();
+    before.metadata.deletion_timestamp = None;
+    scene.observed.siblings = vec![Arc::new(before)];
     scene.observed.siblings.extend(sibling.map(|(hostname, deleted)| {
         let mut set = json!(*scene.observed.nodeset);
         set["metadata"] = json!({ "name": "other", "uid": "other", "deletionTimestamp": deleted });
