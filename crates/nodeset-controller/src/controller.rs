@@ -259,7 +259,7 @@ async fn pass(nodeset: Arc<NodeSet>, context: Arc<Context>) -> Result<Action, Er
         tell(&nodeset, &status, &context.scope);
     }
     children?;
-    let again = [plan.again, ordered, later, again(&observed, &status, now), Some(RESYNC)];
+    let again = [plan.again, ordered, later, again(&observed, &plan, &status, now), Some(RESYNC)];
     Ok(again.into_iter().flatten().min().map_or_else(Action::await_change, Action::requeue))
 }
 

@@ -118,8 +118,8 @@ pub fn is_creating(nodeset: &NodeSet) -> bool {
 }
 
 /// When to look again because the status will say something else then, although nothing happens.
-pub fn again(observed: &Observed, status: &NodeSetStatus, now: Timestamp) -> Option<Duration> {
-    let left = becomes_trouble(observed, status, now)?;
+pub fn again(observed: &Observed, plan: &Plan, status: &NodeSetStatus, now: Timestamp) -> Option<Duration> {
+    let left = becomes_trouble(observed, plan, status, now)?;
     Some(Duration::from_secs(1) + Duration::try_from(left).unwrap_or_default())
 }
 

@@ -10,7 +10,7 @@ use crate::worker::{Cause, Worker};
 use jiff::{SignedDuration, Timestamp};
 use slinky_api::conditions::{RESERVATION_CREATED, find};
 use slinky_api::labels::{TRUE, annotations::FORCE_DELETE};
-use slinky_api::v1beta1::{NodeSetStatus, UpdateStrategyType};
+use slinky_api::v1beta1::{NodeSetStatus, ScalingMode, UpdateStrategyType};
 
 /// Reason while workers are being made: the first of all but that the NodeSet goes.
 pub const CREATING: &str = "Creating";
@@ -125,8 +125,20 @@ impl Progress<'_> {
         (is_one && self.plan.leaving.is_none()).then(|| Part::new("Updating", text))
     }
 
-    /// Updates that nobody works at: they wait for a person, or for their time.
+    /// What nobody works at: it waits for a person, or for its time.
     pub fn postponed(&self) -> Option<Part> {
+        self.postponed_update().or_else(|| self.no_node())
+    }
+
+    /// A selector that matches nothing is easily written, and looks like all is well.
+    fn no_node(&self) -> Option<Part> {
+        let is_daemon = self.observed.nodeset.spec.scaling_mode == ScalingMode::DaemonSet;
+        let expects_some = self.plan.leaving.is_none() && self.plan.obstacles.is_empty();
+        let text = "no Kubernetes node fits the template".to_owned();
+        (is_daemon && expects_some && self.plan.desired == 0).then(|| Part::new("NoNodeFits", text))
+    }
+
+    fn postponed_update(&self) -> Option<Part> {
         let is_one =
             |worker: &Worker| worker.is_alive() && self.is_outdated(worker) && !self.is_updated_now(worker);
         let outdated = self.those(is_one);

@@ -182,8 +182,8 @@ fn whoever_lost_its_job_waits_for_a_person() {
 fn silence_becomes_trouble(#[case] minutes: i64, #[case] degraded: &str) {
     let scene = two(&seen("Idle")).unknown();
     let before = told(&scene);
-    assert_eq!(again(&scene.observed, &before, minute(60)), Some(Duration::from_secs(301)));
-    assert_eq!(again(&scene.observed, &before, minute(65)), None, "it was told");
+    assert_eq!(again(&scene.observed, &scene.plan(), &before, minute(60)), Some(Duration::from_secs(301)));
+    assert_eq!(again(&scene.observed, &scene.plan(), &before, minute(65)), None, "it was told");
     let since = ("Unknown", "NotAnswering", "slurmrestd cannot be reached");
     assert_eq!(condition(&before, SLURM_REACHABLE), since);
     let status = told_at(&written(scene, before), &EffectsState::default(), minutes);
@@ -206,7 +206,7 @@ fn a_silence_since_the_end_of_time_is_no_trouble_yet() {
     let mut before = told(&scene);
     let silence = before.conditions.iter_mut().find(|condition| condition.type_ == SLURM_REACHABLE);
     silence.unwrap().last_transition_time = Time(Timestamp::MAX);
-    assert!(again(&scene.observed, &before, minute(60)).is_some());
+    assert!(again(&scene.observed, &scene.plan(), &before, minute(60)).is_some());
     assert_eq!(condition(&told(&written(scene, before)), DEGRADED).0, "False");
 }
 
@@ -255,4 +255,36 @@ fn a_refused_reservation_is_told() {
     let moved = written(reserved(scheduled(), 180), with(RESERVATION_CREATED, "True", "Created", ""));
     let status = told_at(&moved, &effects, 60);
     assert_eq!(condition(&status, DEGRADED), ("True", "Rejected", "reservation refused"));
+}
+
+/// A pod for which the scheduler finds no place since that minute.
+fn homeless(since: i64) -> Value {
+    let told = json!({ "type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+        "message": "0/3 nodes are available: 3 node(s) didn't match.", "lastTransitionTime": minute(since) });
+    json!({ "spec": { "nodeName": null }, "status": { "phase": "Pending", "conditions": [told], "containerStatuses": [] } })
+}
+
+#[test]
+fn a_worker_that_no_node_takes_is_trouble_after_a_while() {
+    let scene = replicas(2).worker("gpu-0", &homeless(60)).worker("gpu-1", &homeless(60));
+    let before = told_at(&scene, &EffectsState::default(), 60);
+    assert_eq!(condition(&before, DEGRADED).0, "False");
+    assert_eq!(again(&scene.observed, &scene.plan(), &before, minute(60)), Some(Duration::from_secs(31)));
+    let after = told_at(&scene, &EffectsState::default(), 61);
+    let text =
+        "no Kubernetes node takes 2 workers: 0/3 nodes are available: 3 node(s) didn't match. (gpu-0, gpu-1)";
+    assert_eq!(condition(&after, DEGRADED), ("True", "Unschedulable", text));
+    assert_eq!(condition(&after, READY), ("False", "Unschedulable", text));
+}
+
+#[test]
+fn that_no_node_fits_a_daemon_is_told() {
+    let scene = Scene::new(&json!({ "scalingMode": "DaemonSet",
+        "template": { "spec": { "nodeSelector": { "no": "such" } } } }));
+    let told = told(&scene);
+    assert_eq!(
+        condition(&told, PROGRESSING),
+        ("False", "NoNodeFits", "no Kubernetes node fits the template")
+    );
+    assert_eq!(condition(&told, READY).0, "True");
 }
