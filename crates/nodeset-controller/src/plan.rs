@@ -21,6 +21,7 @@ mod roster;
 #[cfg(test)]
 pub mod testing;
 mod update;
+mod work;
 
 #[cfg(test)]
 pub mod scene;

@@ -103,7 +103,9 @@ pub struct Worker {
     pub hash: String,
     /// Lower goes first.
     pub cost: i32,
-    /// When its work is over, as its annotation says.
+    /// Whether a job holds its Slurm node, as far as was heard; the pod itself tells that late.
+    pub busy: bool,
+    /// When its work is over, as far as was heard.
     pub deadline: Option<Timestamp>,
     /// When it was made.
     pub created: Option<Timestamp>,
@@ -129,6 +131,7 @@ impl Worker {
         let (cordon, cordoned_by_person) = cordon_of(&pod);
         let status = pod.status.clone().unwrap_or_default();
         let conditions = status.conditions.unwrap_or_default();
+        let mirrored = mirrored_of(&conditions);
         Self {
             mode,
             ordinal: ordinal_of(&pod.name_any()).map(|(_, ordinal)| ordinal),
@@ -145,7 +148,8 @@ impl Worker {
             created: pod.metadata.creation_timestamp.as_ref().map(|time| time.0),
             began: began_of(status.container_statuses.as_deref().unwrap_or_default()),
             started: status.container_statuses.iter().flatten().any(has_started),
-            mirrored: mirrored_of(&conditions),
+            busy: is_busy(&mirrored),
+            mirrored,
             pod,
         }
     }
@@ -200,13 +204,17 @@ impl Worker {
 
     /// Whether its Slurm node had a job when it was last seen.
     pub fn was_busy(&self) -> bool {
-        self.mirrored.iter().any(|state| matches!(state.as_str(), "Allocated" | "Mixed" | "Completing"))
+        is_busy(&self.mirrored)
     }
 
     /// Whether it was marked by the operator, for this cause.
     pub fn is_marked(&self, cause: Cause) -> bool {
         self.cordon == Cordon::Ours(cause)
     }
+}
+
+fn is_busy(mirrored: &[String]) -> bool {
+    mirrored.iter().any(|state| matches!(state.as_str(), "Allocated" | "Mixed" | "Completing"))
 }
 
 fn mode_of(pod: &Pod) -> Option<ScalingMode> {

@@ -73,7 +73,8 @@ fn one_of(roster: &mut Roster, workers: &[&Worker], node: &NodeFacts, backoff: &
             running.push(*worker);
         }
     }
-    // The one with a job stays, else the one that would be removed last.
+    // The one with a job stays, else the one that would be removed last. They share a Slurm node: only they themselves
+    // can tell whose job that is.
     running
         .sort_by(|one, other| other.was_busy().cmp(&one.was_busy()).then_with(|| removal_order(other, one)));
     for worker in running.into_iter().skip(1) {

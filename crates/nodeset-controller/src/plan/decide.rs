@@ -10,7 +10,7 @@ use super::roster::{Fate, Place, Roster};
 use super::update::{Allowance, Update};
 use super::{
     Effect, Leaving, NewPod, Obstacle, Pins, Plan, Revisions, WaitFor, Waiting, Why, claims, daemons, pins,
-    records, release, revision, roster, update,
+    records, release, revision, roster, update, work,
 };
 use crate::build::{
     Hashes, WorkerTemplate, build_claims, build_daemon_pod, build_numbered_pod, build_revision_data,
@@ -29,7 +29,8 @@ use std::time::Duration;
 pub fn plan(observed: &Observed, now: Timestamp) -> Plan {
     let nodeset = observed.nodeset.as_ref();
     // Who is there, and what they should be made from.
-    let Membership { workers, effects: adoptions } = membership(nodeset, &observed.pods);
+    let Membership { mut workers, effects: adoptions } = membership(nodeset, &observed.pods);
+    work::hear(&mut workers, &observed.slurm);
     let revisions = revisions(observed, &workers);
     let (template, mut obstacles) = groundwork(observed, &workers);
     // Who stays, who leaves, who is missing.

@@ -4,6 +4,7 @@
 use super::daemons::Nodes;
 use super::effect::{NodeMirror, PodMirror};
 use super::features::{PodInfo, desired_features, desired_topology, told_topology};
+use super::work::{self, Told};
 use crate::slurm::{Sight, View};
 use crate::worker::{STATE_PREFIX, Worker};
 use jiff::Timestamp;
@@ -12,16 +13,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use slinky_api::labels::{self, annotations};
 use slinky_api::v1beta1::{NodeSet, ScalingMode};
-use slurm_rest::{Deadline, Node, NodeState, NodeUpdate};
+use slurm_rest::{Node, NodeState, NodeUpdate};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// How long Slurm may be silent before all workers that it knew are protected from evictions: as long as what it said is
 /// good for, and a minute more. A hiccup relabels nobody, and neither does a process that has just begun to ask.
 const PATIENCE: Duration = Duration::from_secs(90);
-
-/// Written for a job without end.
-const NEVER: &str = "9999-01-01T00:00:00Z";
 
 /// Base states in the order in which the first one counts, as conditions name them.
 const BASE: [(NodeState, &str); 7] = [
@@ -60,14 +58,6 @@ pub struct Mirrors<'a> {
     pub now: Timestamp,
 }
 
-/// What Slurm tells of something that a pod should say.
-enum Told {
-    /// Nothing: the pod goes on saying what it says.
-    Nothing,
-    /// This, or that there is nothing to say.
-    This(Option<String>),
-}
-
 impl Mirrors<'_> {
     /// What pods should say and do not.
     pub fn pods(&self, workers: &[Worker]) -> Vec<PodMirror> {
@@ -95,8 +85,9 @@ impl Mirrors<'_> {
                 protected.then(|| labels::TRUE.to_owned()),
             );
         }
-        if let Told::This(deadline) = self.deadline(worker) {
-            set(&mut mirror.annotations, pod.annotations(), annotations::POD_DEADLINE, deadline);
+        if let Told::This(end) = work::end(self.slurm, worker) {
+            let end = end.map(|end| end.to_string());
+            set(&mut mirror.annotations, pod.annotations(), annotations::POD_DEADLINE, end);
         }
         let host = worker.node.as_ref().and_then(|name| self.nodes.get(name));
         if let Some(host) = host {
@@ -166,22 +157,6 @@ impl Mirrors<'_> {
             && self.nodeset.spec.workload_disruption_protection
             && workers.iter().any(is_open);
         PATIENCE.checked_sub(self.silence).filter(|left| is_due && !left.is_zero())
-    }
-
-    /// When the pod's work is over.
-    fn deadline(&self, worker: &Worker) -> Told {
-        let Some(snapshot) = self.slurm.snapshot() else { return Told::Nothing };
-        match (self.slurm.sight(&worker.slurm_name), &snapshot.jobs) {
-            (Sight::Present(node), None) if !node.is_busy() => Told::This(None),
-            (Sight::Present(_), Some(jobs)) => {
-                let deadline = jobs.deadlines.get(&worker.slurm_name).map(|deadline| match deadline {
-                    Deadline::At(time) => time.to_string(),
-                    Deadline::Never => NEVER.to_owned(),
-                });
-                Told::This(deadline)
-            }
-            (Sight::Present(_) | Sight::Absent | Sight::Unknown, _) => Told::Nothing,
-        }
     }
 
     /// What Slurm nodes should say and do not.

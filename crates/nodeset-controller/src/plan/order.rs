@@ -23,8 +23,8 @@ fn rank(worker: &Worker) -> impl Ord + use<'_> {
         },
         worker.ready.is_some(),
         worker.cost,
-        // None comes first: without a job there is nothing to wait for.
-        worker.deadline,
+        // Without a job there is nothing to wait for; a job without an end in sight is ending already.
+        (worker.busy, worker.deadline),
         worker.cordon == Cordon::None,
         // Those without a number come last.
         Reverse(worker.ordinal),

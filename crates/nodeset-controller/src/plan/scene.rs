@@ -10,7 +10,7 @@ use crate::slurm::{Jobs, Known, Snapshot, View};
 use serde_json::{Value, json};
 use slinky_api::labels::{REVISION_HASH, WORKERS_FINALIZER, selector_labels};
 use slinky_api::ownership::controller_reference;
-use slurm_rest::Node;
+use slurm_rest::{Deadline, Node};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -108,6 +108,14 @@ impl Scene {
     pub fn without_slurm_node(self, name: &str) -> Self {
         self.snapshot(|snapshot| {
             snapshot.nodes.remove(name);
+        })
+    }
+
+    /// With a job that runs on this node until then at the latest.
+    pub fn job_until(self, node: &str, deadline: Deadline) -> Self {
+        self.snapshot(|snapshot| {
+            let jobs = snapshot.jobs.get_or_insert_with(Jobs::default);
+            jobs.deadlines.insert(node.to_owned(), deadline);
         })
     }
 

@@ -3,12 +3,11 @@
 use crate::plan::scene::Scene;
 use crate::plan::testing::{merge, minute};
 use crate::plan::{NodeMirror, PodMirror};
-use crate::slurm::{Jobs, View};
+use crate::slurm::View;
 use rstest::rstest;
 use serde_json::{Value, json};
 use slurm_rest::{Deadline, NodeUpdate};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 const PROTECT: &str = "nodeset.slinky.slurm.net/pod-protect";
 const DEADLINE: &str = "nodeset.slinky.slurm.net/pod-deadline";
@@ -197,13 +196,12 @@ fn a_pod_whose_node_is_gone_is_not_protected_if_it_was_last_seen(#[case] states:
     assert_eq!(label(&scene, PROTECT), GOES);
 }
 
-/// With running jobs that end then.
-fn with_jobs(mut scene: Scene, deadline: Option<Deadline>) -> Scene {
-    let View::Known(known) = &mut scene.observed.slurm else { panic!("Slurm is not known") };
-    let deadlines: BTreeMap<_, _> =
-        deadline.map(|deadline| ("gpu-0".to_owned(), deadline)).into_iter().collect();
-    Arc::make_mut(&mut known.snapshot).jobs = Some(Jobs { deadlines, ..Jobs::default() });
-    scene
+/// With running jobs that end then, or none that anybody could tell of.
+fn with_jobs(scene: Scene, deadline: Option<Deadline>) -> Scene {
+    match deadline {
+        Some(deadline) => scene.job_until("gpu-0", deadline),
+        None => scene.jobs("gpu", 0),
+    }
 }
 
 fn due(text: &str) -> Value {

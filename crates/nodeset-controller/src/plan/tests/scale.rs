@@ -5,6 +5,7 @@ use crate::plan::update::Allowance;
 use crate::plan::{Obstacle, WaitFor};
 use rstest::rstest;
 use serde_json::json;
+use slurm_rest::Deadline;
 
 const DRAINING: &str = " and drain: slurm-operator: Pod (ns/gpu-";
 
@@ -58,6 +59,31 @@ fn surplus_workers_are_marked_and_drained_first_the_highest_numbers() {
         assert!(effect.ends_with("is pending termination for scale-in"), "{effect}");
     }
     assert_eq!(effects.len(), 2);
+}
+
+/// Three busy workers, of which only the last two say so: their pods were written to first.
+fn half_told() -> Scene {
+    let told = json!({ "metadata": { "annotations": {
+        "nodeset.slinky.slurm.net/pod-deadline": "9999-01-01T00:00:00Z" } } });
+    ["gpu-0", "gpu-1", "gpu-2"].iter().fold(Scene::new(&json!({ "replicas": 1 })), |scene, name| {
+        let pod = if *name == "gpu-0" { &json!({}) } else { &told };
+        scene.worker(name, pod).slurm(name, &["ALLOCATED"], "")
+    })
+}
+
+#[rstest]
+#[case::all_until_then(
+    ["gpu-0", "gpu-1", "gpu-2"].iter().fold(half_told(), |scene, name| scene.job_until(name, Deadline::Never)),
+    &["gpu-2", "gpu-1"],
+)]
+#[case::nobody_asked_until_when(half_told().slurm("gpu-1", &["IDLE"], ""), &["gpu-1", "gpu-0"])]
+fn a_job_counts_when_slurm_tells_of_it_and_not_only_when_the_pod_does(
+    #[case] scene: Scene,
+    #[case] leaving: &[&str],
+) {
+    let effects = scene.effects();
+    let marked: Vec<_> = effects.iter().filter_map(|effect| effect.split_whitespace().nth(1)).collect();
+    assert_eq!(marked, leaving, "{effects:?}");
 }
 
 fn marked(cause: &str) -> serde_json::Value {

@@ -51,7 +51,7 @@ const WISH: &str = "SlurmOperatorMaint-gpu starts 2023-03-28T12:40:00Z for 30 mi
 #[case::registering(replicas(2).workers(2).without_slurm_node("gpu-0").without_slurm_node("gpu-1"), "Registering",
     "2 workers are not registered in Slurm (gpu-0, gpu-1)")]
 #[case::draining(replicas(1).workers(6).slurm("gpu-3", &["MIXED"], ""), "Draining",
-    "5 workers are draining until no job is left (gpu-1, gpu-2, gpu-3 and 2 more)")]
+    "5 workers are draining until no job is left (gpu-0, gpu-1, gpu-2 and 2 more)")]
 #[case::updating(replicas(4).workers(4).worker("gpu-3", &outdated()), "Draining",
     "1 worker is draining until no job is left (gpu-3); updating: 3 of 4 workers are up to date")]
 #[case::on_delete_with_too_few(on_delete().workers(4).worker("gpu-1", &outdated()), "Creating",

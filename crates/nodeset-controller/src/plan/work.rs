@@ -1,0 +1,49 @@
+//! Whether a worker has work, and until when. Pods tell that late: what Slurm says comes first.
+
+use crate::slurm::{Sight, View};
+use crate::worker::Worker;
+use jiff::Timestamp;
+use jiff::civil::date;
+use jiff::tz::Offset;
+use slurm_rest::Deadline;
+
+/// What Slurm tells of the end of a worker's work.
+pub enum Told {
+    /// Nothing: what was told before still stands.
+    Nothing,
+    /// This, or that there is no work.
+    This(Option<Timestamp>),
+}
+
+/// When the work of a worker is over, as Slurm has it.
+pub fn end(slurm: &View, worker: &Worker) -> Told {
+    let Some(snapshot) = slurm.snapshot() else { return Told::Nothing };
+    match (slurm.sight(&worker.slurm_name), &snapshot.jobs) {
+        (Sight::Present(node), None) if !node.is_busy() => Told::This(None),
+        (Sight::Present(_), Some(jobs)) => {
+            let deadline = jobs.deadlines.get(&worker.slurm_name).map(|deadline| match deadline {
+                Deadline::At(time) => *time,
+                Deadline::Never => never(),
+            });
+            Told::This(deadline)
+        }
+        (Sight::Present(_) | Sight::Absent | Sight::Unknown, _) => Told::Nothing,
+    }
+}
+
+/// Stands for a job without end.
+fn never() -> Timestamp {
+    Offset::UTC.to_timestamp(date(9999, 1, 1).at(0, 0, 0, 0)).unwrap_or(Timestamp::MAX)
+}
+
+/// Brings what the pods say of their work up to date.
+pub fn hear(workers: &mut [Worker], slurm: &View) {
+    for worker in workers {
+        if let Told::This(deadline) = end(slurm, worker) {
+            worker.deadline = deadline;
+        }
+        if let Sight::Present(node) = slurm.sight(&worker.slurm_name) {
+            worker.busy = node.is_busy();
+        }
+    }
+}
