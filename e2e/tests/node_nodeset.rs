@@ -114,22 +114,20 @@ async fn job_survives_with_its_pod(lab: &Lab, id: &str, pod: &str) -> Result<()>
 
 #[tokio::test]
 async fn workers_come_and_go_around_jobs() -> Result<()> {
-    let lab = cluster("around", 3, "MinJobAge=60\n").await?;
+    let lab = cluster("around", 3, "").await?;
     let told = lab.exec("slurm-controller-0", "slurmctld", &["srun", "-N3", "hostname"])?;
     ensure!((0..3).all(|ordinal| told.contains(&format!("worker-{ordinal}"))), "{told}");
     scale_in_with_a_job(&lab).await?;
     update_with_a_job(&lab).await?;
     cordon(&lab).await?;
     kill(&lab).await?;
-    remove_the_partition_of_a_job(&lab).await?;
-    delete_while_a_job_names_the_partition(&lab).await?;
     lab.stage.end().await
 }
 
 /// From three workers to one, both of those that leave with a job.
 async fn scale_in_with_a_job(lab: &Lab) -> Result<()> {
     // All are busy, so the highest numbers go; and longer than drains wait after a start of the controller.
-    let kept = submit(lab, "worker-0", 80).await?;
+    let kept = submit(lab, "worker-0", 100).await?;
     let job = submit(lab, "worker-[1-2]", 75).await?;
     let protected = |pod: &Option<Pod>| {
         pod.as_ref().is_some_and(|pod| pod.labels().contains_key(slinky_api::labels::POD_PROTECT))
@@ -215,6 +213,14 @@ async fn kill(lab: &Lab) -> Result<()> {
     state_becomes(lab, "worker-0", "idle", SOON).await?;
     report(format_args!("pod deleted: back and idle after {:.1} s", begun.elapsed().as_secs_f64()));
     Ok(())
+}
+
+#[tokio::test]
+async fn partitions_outlive_the_jobs_that_name_them() -> Result<()> {
+    let lab = cluster("partition", 1, "MinJobAge=60\n").await?;
+    remove_the_partition_of_a_job(&lab).await?;
+    delete_while_a_job_names_the_partition(&lab).await?;
+    lab.stage.end().await
 }
 
 /// slurmctld would end a job whose partition it is told to forget. It keeps the partition, without taking new jobs, until
