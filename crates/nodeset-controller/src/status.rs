@@ -10,6 +10,7 @@ use crate::observe::Observed;
 use crate::plan::{Plan, Told, states};
 use crate::slurm::View;
 use crate::worker::Worker;
+use crate::world::left_of;
 use degraded::{becomes_trouble, degraded};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -123,16 +124,14 @@ pub fn again(observed: &Observed, plan: &Plan, status: &NodeSetStatus, now: Time
     Some(Duration::from_secs(1) + Duration::try_from(left).unwrap_or_default())
 }
 
-/// For how long a status can wait because one was `written` a moment ago; `None` if it cannot. It does not wait for a
-/// clock that was set back.
+/// For how long a status can wait because one was `written` a moment ago; `None` if it cannot.
 pub fn put_off(
     written: Option<Timestamp>,
     before: Option<&NodeSetStatus>,
     after: &NodeSetStatus,
     now: Timestamp,
 ) -> Option<Duration> {
-    let age = Duration::try_from(now.duration_since(written?)).ok()?;
-    let left = PAUSE.checked_sub(age).filter(|left| !left.is_zero())?;
+    let left = left_of(PAUSE, written, now)?;
     can_wait(before, after).then_some(left)
 }
 

@@ -103,10 +103,8 @@ pub struct Worker {
     pub hash: String,
     /// Lower goes first.
     pub cost: i32,
-    /// Whether a job holds its Slurm node, as far as was heard; the pod itself tells that late.
-    pub busy: bool,
-    /// When its work is over, as far as was heard.
-    pub deadline: Option<Timestamp>,
+    /// The work that it has.
+    pub work: Work,
     /// When it was made.
     pub created: Option<Timestamp>,
     /// When its containers began to run; `None` if one has been restarted since, or none runs.
@@ -115,6 +113,17 @@ pub struct Worker {
     pub started: bool,
     /// States of its Slurm node as they were last mirrored, without prefix; empty if it was never seen there.
     pub mirrored: Vec<String>,
+}
+
+/// The work that a worker has, as far as was heard. Less comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Work {
+    /// None.
+    Nothing,
+    /// Some, and nobody said until when: the job is new, or ending.
+    Something,
+    /// A job that is over then at the latest.
+    Until(Timestamp),
 }
 
 /// Since when a pod is ready.
@@ -144,11 +153,10 @@ impl Worker {
             cordoned_by_person,
             hash: pod.labels().get(labels::REVISION_HASH).cloned().unwrap_or_default(),
             cost: pod.annotations().get(annotations::POD_DELETION_COST).map_or(0, |text| cost_of(text)),
-            deadline: pod.annotations().get(annotations::POD_DEADLINE).and_then(|text| text.parse().ok()),
+            work: work_of(&pod, &mirrored),
             created: pod.metadata.creation_timestamp.as_ref().map(|time| time.0),
             began: began_of(status.container_statuses.as_deref().unwrap_or_default()),
             started: status.container_statuses.iter().flatten().any(has_started),
-            busy: is_busy(&mirrored),
             mirrored,
             pod,
         }
@@ -211,6 +219,12 @@ impl Worker {
     pub fn is_marked(&self, cause: Cause) -> bool {
         self.cordon == Cordon::Ours(cause)
     }
+}
+
+fn work_of(pod: &Pod, mirrored: &[String]) -> Work {
+    let deadline = pod.annotations().get(annotations::POD_DEADLINE).and_then(|text| text.parse().ok());
+    let otherwise = if is_busy(mirrored) { Work::Something } else { Work::Nothing };
+    deadline.map_or(otherwise, Work::Until)
 }
 
 fn is_busy(mirrored: &[String]) -> bool {

@@ -16,6 +16,7 @@ use operator_runtime::{Exact, ObjectKey, PerObject};
 use slinky_api::v1beta1::{Controller, NodeSet};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What there is, and the ways to change it.
 pub struct World {
@@ -81,12 +82,20 @@ pub struct Memory {
     pub busy: bool,
     /// What the last work came to.
     pub effects: EffectsState,
+    /// When the last pass over it ended.
+    pub passed: Option<Timestamp>,
     /// When its status was written last.
     pub status_written: Option<Timestamp>,
     /// What was told of it as Events and is not done yet.
     pub announced: Announced,
     /// Pods that failed, by name.
     failures: BTreeMap<String, Failures>,
+}
+
+/// What is left of a pause since then. Nobody waits for a clock that was set back.
+pub fn left_of(pause: Duration, since: Option<Timestamp>, now: Timestamp) -> Option<Duration> {
+    let age = Duration::try_from(now.duration_since(since?)).ok()?;
+    pause.checked_sub(age).filter(|left| !left.is_zero())
 }
 
 /// Failures of pods of one name.

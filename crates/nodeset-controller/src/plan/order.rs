@@ -23,8 +23,8 @@ fn rank(worker: &Worker) -> impl Ord + use<'_> {
         },
         worker.ready.is_some(),
         worker.cost,
-        // Without a job there is nothing to wait for; a job without an end in sight is ending already.
-        (worker.busy, worker.deadline),
+        // Without work there is nothing to wait for.
+        worker.work,
         worker.cordon == Cordon::None,
         // Those without a number come last.
         Reverse(worker.ordinal),

@@ -1,7 +1,7 @@
 //! Whether a worker has work, and until when. Pods tell that late: what Slurm says comes first.
 
 use crate::slurm::{Sight, View};
-use crate::worker::Worker;
+use crate::worker::{Work, Worker};
 use jiff::Timestamp;
 use jiff::civil::date;
 use jiff::tz::Offset;
@@ -39,11 +39,11 @@ fn never() -> Timestamp {
 /// Brings what the pods say of their work up to date.
 pub fn hear(workers: &mut [Worker], slurm: &View) {
     for worker in workers {
-        if let Told::This(deadline) = end(slurm, worker) {
-            worker.deadline = deadline;
-        }
-        if let Sight::Present(node) = slurm.sight(&worker.slurm_name) {
-            worker.busy = node.is_busy();
-        }
+        let Sight::Present(node) = slurm.sight(&worker.slurm_name) else { continue };
+        let otherwise = if node.is_busy() { Work::Something } else { Work::Nothing };
+        worker.work = match end(slurm, worker) {
+            Told::This(deadline) => deadline.map_or(otherwise, Work::Until),
+            Told::Nothing => worker.work.max(otherwise),
+        };
     }
 }

@@ -85,7 +85,7 @@ fn a_cost_is_a_plain_number(#[case] text: &str, #[case] expected: i32) {
 #[test]
 fn without_annotations_nothing_is_special() {
     let worker = worker(&json!({}));
-    assert_eq!((worker.cost, worker.deadline, worker.cordon), (0, None, Cordon::None));
+    assert_eq!((worker.cost, worker.work, worker.cordon), (0, Work::Nothing, Cordon::None));
     assert!(!worker.cordoned_by_person);
 }
 
@@ -97,8 +97,8 @@ fn without_annotations_nothing_is_special() {
 #[case::words("tomorrow", None)]
 #[case::empty("", None)]
 fn a_deadline_is_a_time(#[case] text: &str, #[case] expected: Option<&str>) {
-    let expected = expected.map(|time| time.parse().unwrap());
-    assert_eq!(annotated(&json!({ "nodeset.slinky.slurm.net/pod-deadline": text })).deadline, expected);
+    let expected = expected.map_or(Work::Nothing, |time| Work::Until(time.parse().unwrap()));
+    assert_eq!(annotated(&json!({ "nodeset.slinky.slurm.net/pod-deadline": text })).work, expected);
 }
 
 #[rstest]

@@ -1,6 +1,6 @@
 use super::*;
 use crate::plan::testing::{minute, pod};
-use crate::worker::{Cause, Ready};
+use crate::worker::{Cause, Ready, Work};
 use proptest::prelude::*;
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -131,7 +131,7 @@ prop_compose! {
             phase: [Phase::Pending, Phase::Running, Phase::Succeeded, Phase::Failed, Phase::Unknown][phase],
             ready: (ready > 0).then(|| Ready { since: (ready > 1).then(|| minute(ready)) }),
             cost,
-            deadline: (deadline > 0).then(|| minute(deadline)),
+            work: if deadline > 0 { Work::Until(minute(deadline)) } else { Work::Nothing },
             cordon: [Cordon::None, Cordon::Person, Cordon::Ours(Cause::Update)][cordon],
             ordinal: (ordinal >= 0).then_some(ordinal),
             created: (created > 0).then(|| minute(created)),
