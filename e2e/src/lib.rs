@@ -6,6 +6,7 @@
 pub mod audit;
 pub mod custom;
 pub mod lab;
+pub mod node;
 pub mod process;
 pub mod stage;
 

@@ -1,19 +1,21 @@
 //! NodeSets in a real API server without kubelet: taken over, scaled, updated, frozen when something is wrong, and gone
-//! without a trace. Nobody starts their pods, and there is no Slurm to ask.
+//! without a trace. Nobody starts their pods, few are given to the scheduler, and there is no Slurm to ask.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use anyhow::Result;
 use e2e::eventually;
+use e2e::node::{TestNode, all_of, one_of};
 use e2e::stage::{SOON, Stage, condition};
 use k8s_openapi::api::apps::v1::ControllerRevision;
-use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod, Service};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, PodCondition, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::api::{DeleteParams, ListParams, PostParams};
-use kube::{Api, ResourceExt};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::ResourceExt;
+use kube::api::{DeleteParams, ListParams};
 use operator_runtime::apply::Object;
 use serde_json::{Value, json};
-use slinky_api::conditions::{DEGRADED, SLURM_REACHABLE};
+use slinky_api::conditions::{DEGRADED, PROGRESSING, SLURM_REACHABLE};
 use slinky_api::labels::annotations::HOSTNAME_OVERRIDE;
 use slinky_api::labels::{APP_INSTANCE, POD_INDEX, REVISION_HASH, WORKERS_FINALIZER, worker_labels};
 use slinky_api::v1beta1::{Controller, NodeSet};
@@ -26,6 +28,10 @@ const THEIR_HASH: &str = "6c8f7d9b54";
 /// A controller that was just started waits until writes of an earlier one must have landed, and takes its time to
 /// conclude that there is no slurmrestd to ask.
 const GRANTED: Duration = Duration::from_mins(3);
+/// The scheduler of a cluster without nodes: it leaves all pods alone that do not name it.
+const SCHEDULER: &str = "on-request";
+/// After how many seconds without a place a worker is told of, and how many that may take.
+const HOMELESS: std::ops::Range<i64> = 30..50;
 
 async fn set(test: &str) -> Result<Stage> {
     Stage::set("nodeset-controller", test).await
@@ -75,8 +81,11 @@ fn hash(object: &impl Object) -> &str {
 }
 
 fn is_ready(pod: &Pod) -> bool {
-    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
-    conditions.into_iter().flatten().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+    pod_condition(pod, "Ready").is_some_and(|condition| condition.status == "True")
+}
+
+fn pod_condition<'a>(pod: &'a Pod, type_: &str) -> Option<&'a PodCondition> {
+    pod.status.as_ref()?.conditions.as_ref()?.iter().find(|condition| condition.type_ == type_)
 }
 
 /// The owners of an object: their UIDs, and whether they control it.
@@ -315,28 +324,17 @@ async fn nonsense_is_named_and_keeps_nobody_else_from_working() -> Result<()> {
     end(stage).await
 }
 
-/// A Kubernetes node that is meant for one test alone.
-async fn put_node(stage: &Stage, name: &str, annotations: Value) -> Result<String> {
-    let (nodes, name) =
-        (Api::<Node>::all(stage.client().clone()), format!("{name}.{}.test", stage.namespace()));
-    let metadata =
-        json!({ "name": name, "annotations": annotations, "labels": { "of-test": stage.namespace() } });
-    let taint = json!({ "key": "of-test", "effect": "NoSchedule" });
-    let node = json!({ "metadata": metadata, "spec": { "taints": [taint] } });
-    nodes.create(&PostParams::default(), &serde_json::from_value(node)?).await?;
-    Ok(name)
-}
-
 #[tokio::test]
 async fn of_nodes_with_odd_names_only_those_that_slurm_cannot_know_get_no_worker() -> Result<()> {
     let stage = set("odd").await?;
     put_controller(&stage).await?;
-    let dotted = put_node(&stage, "a", json!({})).await?;
-    let odd = put_node(&stage, "b", json!({ HOSTNAME_OVERRIDE: "gpu[0-" })).await?;
-    let spec = json!({ "nodeSelector": { "of-test": stage.namespace() }, "tolerations": [{ "operator": "Exists" }] });
+    let _dotted = TestNode::create(&stage, "a", json!({})).await?;
+    let odd = TestNode::create(&stage, "b", json!({ HOSTNAME_OVERRIDE: "gpu[0-" })).await?;
+    let spec = json!({ "nodeSelector": all_of(&stage), "tolerations": [{ "operator": "Exists" }] });
     put_nodeset(&stage, NAME, json!({ "scalingMode": "DaemonSet", "template": { "spec": spec } })).await?;
     put_nodeset(&stage, "good", json!({ "replicas": 1 })).await?;
     let told = stage.degraded::<NodeSet>(NAME, "InvalidSpec").await?;
+    let odd = odd.name();
     assert!(told.starts_with(&format!(r#"the hostname of the pod on {odd} cannot be "gpu[0-": "#)), "{told}");
     assert_eq!(stage.event(NAME, "InvalidSpec").await?.note, Some(told));
     let hostnames = |pods: &Vec<Pod>| {
@@ -346,10 +344,96 @@ async fn of_nodes_with_odd_names_only_those_that_slurm_cannot_know_get_no_worker
     let look = async || list::<Pod>(&stage, NAME).await;
     eventually("a worker on a node with dots in its name", GRANTED, look, hostnames).await?;
     pods(&stage, "good", &["good-0"]).await?;
-    let nodes = Api::<Node>::all(stage.client().clone());
-    for node in [dotted, odd] {
-        nodes.delete(&node, &DeleteParams::default()).await?;
-    }
+    end(stage).await
+}
+
+/// Puts a NodeSet whose workers the scheduler may place on one node alone, be it there or not.
+async fn put_for_one_node(stage: &Stage, name: &str, change: Value) -> Result<NodeSet> {
+    let spec = json!({
+        "schedulerName": SCHEDULER,
+        "nodeSelector": one_of(stage, name),
+        "tolerations": [{ "operator": "Exists" }],
+        // No kubelet ends those that have a place.
+        "terminationGracePeriodSeconds": 0,
+    });
+    let mut change = change;
+    change["template"] = json!({ "spec": spec });
+    put_nodeset(stage, name, change).await
+}
+
+/// Waits until the scheduler has placed a pod, and plays the kubelet there.
+async fn starts_on(stage: &Stage, pod: &str, node: &TestNode) -> Result<()> {
+    let is_there =
+        |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) == Some(node.name());
+    stage.child(pod, is_there).await?;
+    stage.pod_becomes_ready(pod).await?;
+    Ok(())
+}
+
+/// Waits until a NodeSet says of its one worker what the scheduler says, and sees to it that it does so in time.
+async fn told_homeless(stage: &Stage, nodeset: &str) -> Result<()> {
+    let pod = format!("{nodeset}-0");
+    let look = async || {
+        let degraded = condition(&stage.api::<NodeSet>().get(nodeset).await?, DEGRADED)?;
+        Ok((degraded, stage.api::<Pod>().get(&pod).await?))
+    };
+    // In other words as soon as there is another node.
+    let in_the_words_of_the_scheduler = |(degraded, pod): &(Condition, Pod)| {
+        let words = pod_condition(pod, "PodScheduled").and_then(|it| it.message.as_deref());
+        let told = words.map(|words| format!("no Kubernetes node takes 1 worker: {words} ({nodeset}-0)"));
+        degraded.reason == "Unschedulable" && told.as_ref() == Some(&degraded.message)
+    };
+    let limit = Duration::from_secs(HOMELESS.end.unsigned_abs());
+    let (degraded, pod) = eventually("homelessness", limit, look, in_the_words_of_the_scheduler).await?;
+    assert_eq!(degraded.status, "True");
+    let since = pod_condition(&pod, "PodScheduled").and_then(|it| it.last_transition_time.as_ref()).unwrap();
+    let after = degraded.last_transition_time.0.duration_since(since.0).as_secs();
+    assert!(HOMELESS.contains(&after), "told after {after} s");
+    let beginning = "no Kubernetes node takes 1 worker: 0/";
+    assert!(degraded.message.starts_with(beginning), "{}", degraded.message);
+    let event = stage.event(nodeset, "Unschedulable").await?;
+    assert_eq!(event.type_.as_deref(), Some("Warning"));
+    assert!(event.note.as_ref().is_some_and(|note| note.starts_with(beginning)), "{event:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn workers_without_a_place_are_told_of_until_there_is_one_and_hold_up_nobody() -> Result<()> {
+    let stage = set("homeless").await?;
+    put_controller(&stage).await?;
+    let _elsewhere = TestNode::create(&stage, "elsewhere", json!({})).await?;
+    put_for_one_node(&stage, NAME, json!({ "replicas": 1 })).await?;
+    put_for_one_node(&stage, "daemon", json!({ "scalingMode": "DaemonSet" })).await?;
+    let homeless = pods(&stage, NAME, &["gpu-0"]).await?;
+    told_homeless(&stage, NAME).await?;
+    let fits_nowhere =
+        |nodeset: &NodeSet| condition(nodeset, PROGRESSING).is_ok_and(|it| it.reason == "NoNodeFits");
+    let progress = condition(&stage.child::<NodeSet>("daemon", fits_nowhere).await?, PROGRESSING)?;
+    assert_eq!(progress.status, "False");
+    assert_eq!(progress.message, "no Kubernetes node fits the template");
+    // Before there is a place: Kubernetes takes pods for lost whose node is silent for a minute, and these never speak.
+    nobody_to_ask(&stage, NAME).await?;
+
+    let node = TestNode::create(&stage, "good", json!({})).await?;
+    put_for_one_node(&stage, "good", json!({ "replicas": 1 })).await?;
+    starts_on(&stage, "good-0", &node).await?;
+    stage.ready::<NodeSet>("good", "AsExpected").await?;
+    stage.degraded::<NodeSet>(NAME, "Unschedulable").await?;
+
+    let node = TestNode::create(&stage, NAME, json!({})).await?;
+    starts_on(&stage, "gpu-0", &node).await?;
+    stage.ready::<NodeSet>(NAME, "AsExpected").await?;
+    assert_eq!(uids(&pods(&stage, NAME, &["gpu-0"]).await?), uids(&homeless), "there was nothing to replace");
+
+    let node = TestNode::create(&stage, "daemon", json!({})).await?;
+    let look = async || list::<Pod>(&stage, "daemon").await;
+    let made = eventually("a worker on the new node", SOON, look, |pods| pods.len() == 1).await?;
+    starts_on(&stage, &made[0].name_any(), &node).await?;
+    let serves = |nodeset: &NodeSet| {
+        nodeset.status.as_ref().is_some_and(|status| status.ready_replicas == 1)
+            && condition(nodeset, PROGRESSING).is_ok_and(|progress| progress.reason == "AsExpected")
+    };
+    stage.child::<NodeSet>("daemon", serves).await?;
     end(stage).await
 }
 

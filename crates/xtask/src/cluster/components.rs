@@ -17,6 +17,8 @@ pub enum Component {
     ControllerManager,
     /// Places pods on nodes.
     Scheduler,
+    /// Places those pods alone that name it as their scheduler.
+    SchedulerOnRequest,
     /// Runs containers.
     Containerd,
     /// Runs pods.
@@ -60,7 +62,7 @@ impl Component {
             Self::Etcd => Source::Built(Program::ETCD),
             Self::Apiserver => Source::Built(Program::APISERVER),
             Self::ControllerManager => Source::Built(Program::CONTROLLER_MANAGER),
-            Self::Scheduler => Source::Built(Program::SCHEDULER),
+            Self::Scheduler | Self::SchedulerOnRequest => Source::Built(Program::SCHEDULER),
             Self::Containerd => Source::Installed("/usr/bin/containerd"),
             Self::Kubelet => Source::Built(Program::KUBELET),
             Self::Proxy => Source::Built(Program::PROXY),
@@ -77,6 +79,7 @@ impl Component {
             Self::Apiserver => apiserver(layout),
             Self::ControllerManager => controller_manager(layout),
             Self::Scheduler => controller(layout, "kube-scheduler"),
+            Self::SchedulerOnRequest => scheduler_on_request(layout),
             Self::Containerd => flags([("config", text(&layout.config("containerd.toml")))]),
             Self::Kubelet => kubelet(layout),
             Self::Proxy => flags([("config", text(&layout.config("kube-proxy.json")))]),
@@ -139,6 +142,10 @@ fn controller_manager(layout: &Layout) -> Vec<String> {
     args
 }
 
+fn scheduler_on_request(layout: &Layout) -> Vec<String> {
+    flags([("config", text(&layout.config("kube-scheduler.json"))), ("secure-port", "0".into())])
+}
+
 fn kubelet(layout: &Layout) -> Vec<String> {
     flags([
         ("config", text(&layout.config("kubelet.json"))),
@@ -182,7 +189,7 @@ fn flags<const N: usize>(flags: [(&str, String); N]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{apiserver, controller, controller_manager, etcd, kubelet, kwok};
+    use super::{apiserver, controller, controller_manager, etcd, kubelet, kwok, scheduler_on_request};
     use crate::cluster::layout::Layout;
     use crate::cluster::up;
     use std::path::Path;
@@ -197,6 +204,7 @@ mod tests {
             apiserver(&layout),
             controller_manager(&layout),
             controller(&layout, "kube-scheduler"),
+            scheduler_on_request(&layout),
             kubelet(&layout),
             kwok(&layout, Path::new("/kwok")),
         ];

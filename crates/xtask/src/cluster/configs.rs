@@ -13,6 +13,7 @@ pub fn write(layout: &Layout) -> Result<()> {
         ("resolv.conf", resolv_conf()),
         ("containerd.toml", containerd(layout)),
         ("cni/pods.conflist", format!("{:#}", pod_network())),
+        ("kube-scheduler.json", format!("{:#}", scheduler_on_request(layout))),
         ("kubelet.json", format!("{:#}", kubelet(layout))),
         ("kube-proxy.json", format!("{:#}", kube_proxy(layout))),
         ("Corefile", corefile(layout)),
@@ -75,6 +76,18 @@ fn pod_network() -> Value {
             },
             {"type": "portmap", "capabilities": {"portMappings": true}},
         ],
+    })
+}
+
+/// Without nodes every pod would be told that it cannot be placed, and most tests play all that becomes of their pods: so
+/// it goes by a name that no pod has by default.
+fn scheduler_on_request(layout: &Layout) -> Value {
+    json!({
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "clientConnection": {"kubeconfig": layout.kubeconfig("kube-scheduler")},
+        "leaderElection": {"leaderElect": false},
+        "profiles": [{"schedulerName": "on-request"}],
     })
 }
 

@@ -127,7 +127,11 @@ impl<'a> Cluster<'a> {
     fn check_work(&self, component: Component) -> Result<()> {
         match component {
             // The API server is ready only when its store is; of the others' work nothing is seen on its own.
-            Component::Etcd | Component::Scheduler | Component::Kwok | Component::VolumeProvisioner => Ok(()),
+            Component::Etcd
+            | Component::Scheduler
+            | Component::SchedulerOnRequest
+            | Component::Kwok
+            | Component::VolumeProvisioner => Ok(()),
             Component::Apiserver => self.kubectl(&["get", "--raw", "/readyz"]).map(drop),
             Component::ControllerManager => self.kubectl(&["get", "serviceaccount", "default"]).map(drop),
             Component::Containerd => output(self.sandbox.enter().args(["ctr", "version"])).map(drop),

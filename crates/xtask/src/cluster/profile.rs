@@ -11,7 +11,8 @@ use std::fmt;
 pub enum Profile {
     /// One real node that runs pods: for tests of everything together.
     Node,
-    /// The API and its built-in controllers, no nodes: for tests of controllers.
+    /// The API and its built-in controllers, no nodes, a scheduler for pods whose schedulerName is `on-request`: for tests
+    /// of controllers.
     ControlPlane,
     /// As many simulated nodes as wanted, whose pods only seem to run: for tests of scale.
     Scale,
@@ -25,14 +26,14 @@ impl Profile {
     pub fn waves(self) -> &'static [&'static [Component]] {
         use Component::{
             Apiserver, Containerd, ControllerManager, Dns, Etcd, Kubelet, Kwok, Proxy, Scheduler,
-            VolumeProvisioner,
+            SchedulerOnRequest, VolumeProvisioner,
         };
         match self {
             Self::Node => &[
                 &[Etcd, Containerd, Apiserver],
                 &[ControllerManager, Scheduler, Kubelet, Proxy, Dns, VolumeProvisioner],
             ],
-            Self::ControlPlane => &[&[Etcd, Apiserver], &[ControllerManager]],
+            Self::ControlPlane => &[&[Etcd, Apiserver], &[ControllerManager, SchedulerOnRequest]],
             Self::Scale => &[&[Etcd, Apiserver], &[ControllerManager, Scheduler, Kwok, VolumeProvisioner]],
         }
     }
