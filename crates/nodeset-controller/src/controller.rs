@@ -6,7 +6,7 @@ mod triggers;
 use crate::announce::announce;
 use crate::cache::{FreshPods, NodeCache, PodCache, trim_claim, trim_pod, trim_revision};
 use crate::children::apply_children;
-use crate::execute::{Bases, Edges, Report, Verdict, mirror_pods};
+use crate::execute::{Bases, Edges, Failure, Report, Verdict, mirror_pods};
 use crate::observe::observe;
 use crate::plan::plan;
 use crate::slurm::{ClusterKey, Clusters};
@@ -25,6 +25,7 @@ use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::{Controller as Runner, WatchStreamExt, watcher};
 use kube::{Api, ResourceExt};
 use operator_runtime::backoff::ErrorBackoff;
+use operator_runtime::error::chain;
 use operator_runtime::events::{EventType, Notice};
 use operator_runtime::{
     Class, Classify, ObjectKey, PassError, PerObject, Runtime, Scope, apply, changed_facts, spec_changes,
@@ -46,6 +47,12 @@ const PASS_PAUSE: Duration = Duration::from_millis(200);
 /// make work for one batch, not for one each.
 const BATCH_PAUSE: Duration = Duration::from_millis(500);
 
+/// The longest that work for a NodeSet waits after a failure. Somebody may have mended the cause, and nobody tells us.
+const LONGEST_HOLD: Duration = Duration::from_secs(30);
+/// When to see whether a NodeSet has the finalizers that it was to get: our own write may have been the one that another
+/// one of ours lost against, and that brings no pass.
+const HOLD_PAUSE: Duration = Duration::from_secs(1);
+
 /// What a reconcile works with.
 struct Context {
     scope: Scope,
@@ -53,12 +60,14 @@ struct Context {
     /// Where NodeSets are named whose work in the background ended.
     wake: UnboundedSender<ObjectRef<NodeSet>>,
     /// How often work in the background failed.
-    backoff: Arc<ErrorBackoff>,
+    backoff: ErrorBackoff,
+    /// How often pods could not be told what to say.
+    mirror_backoff: ErrorBackoff,
 }
 
 /// Why a NodeSet is not what it should be.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum Trouble {
     /// Children could not be made.
     #[error(transparent)]
     Pass(#[from] PassError),
@@ -67,31 +76,54 @@ pub enum Error {
     Status(#[from] apply::Error),
 }
 
+/// Why a NodeSet is not what it should be, and when there is something else to do for it.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", chain(trouble))]
+pub struct Error {
+    trouble: Trouble,
+    again: Duration,
+}
+
 impl Classify for Error {
     fn class(&self) -> Class {
-        match self {
-            Self::Pass(error) => error.class(),
-            Self::Status(error) => error.class(),
+        match &self.trouble {
+            Trouble::Pass(error) => error.class(),
+            Trouble::Status(error) => error.class(),
         }
     }
 
     fn category(&self) -> &'static str {
-        match self {
-            Self::Pass(error) => error.category(),
-            Self::Status(error) => error.category(),
+        match &self.trouble {
+            Trouble::Pass(error) => error.category(),
+            Trouble::Status(error) => error.category(),
         }
     }
+
+    fn again(&self) -> Option<Duration> {
+        Some(self.again)
+    }
+}
+
+/// What the watched namespaces share.
+#[derive(Clone)]
+struct Process {
+    expectations: Arc<Embedded>,
+    replica: ReplicaId,
+    batches: Arc<AtomicU64>,
+    propagated_conditions: Arc<[String]>,
 }
 
 /// Starts the controller in every namespace that is watched. `propagated_conditions` are the types of conditions of
 /// Kubernetes nodes that explain a cordon.
 pub async fn start(runtime: Runtime, propagated_conditions: Vec<String>) -> anyhow::Result<()> {
     let replica = ReplicaId::from(format!("{}_{:08x}", runtime.instance(), rand::random::<u32>()));
-    let expectations = Arc::new(embedded(&replica)?);
-    let conditions: Arc<[String]> = propagated_conditions.into();
-    runtime
-        .for_each_scope(|scope| run(scope, expectations.clone(), replica.clone(), conditions.clone()))
-        .await
+    let process = Process {
+        expectations: Arc::new(embedded(&replica)?),
+        replica,
+        batches: Arc::default(),
+        propagated_conditions: propagated_conditions.into(),
+    };
+    runtime.for_each_scope(|scope| run(scope, process.clone())).await
 }
 
 /// The expectations of the one replica that is active.
@@ -113,12 +145,8 @@ fn since_boot() -> Duration {
     Duration::new(seconds.unwrap_or_default(), nanos.unwrap_or_default())
 }
 
-async fn run(
-    scope: Scope,
-    expectations: Arc<Embedded>,
-    replica: ReplicaId,
-    propagated_conditions: Arc<[String]>,
-) -> anyhow::Result<()> {
+async fn run(scope: Scope, process: Process) -> anyhow::Result<()> {
+    let Process { expectations, replica, batches, propagated_conditions } = process;
     let workers = || watcher::Config::default().labels(&format!("{APP_NAME}={}", NodeSet::NAME));
     let everything = watcher::Config::default;
     let (nodesets, nodeset_changes) = scope.cache::<NodeSet>(everything());
@@ -152,7 +180,7 @@ async fn run(
         clusters: clusters.clone(),
         expectations,
         replica,
-        batches: AtomicU64::default(),
+        batches,
         clock: Arc::new(since_boot),
         is_stopping: Box::new(move || stopping.is_shutting_down()),
         bases,
@@ -175,8 +203,13 @@ async fn run(
         cluster_domain: scope.cluster_domain(),
         propagated_conditions,
     };
-    let context =
-        Arc::new(Context { scope: scope.clone(), world: Arc::new(world), wake, backoff: Arc::default() });
+    let context = Arc::new(Context {
+        scope: scope.clone(),
+        world: Arc::new(world),
+        wake,
+        backoff: ErrorBackoff::default(),
+        mirror_backoff: ErrorBackoff::default(),
+    });
     let nodeset_changes = {
         let context = context.clone();
         let forget = move |nodeset: &NodeSet| {
@@ -230,7 +263,9 @@ async fn reconcile(nodeset: Arc<NodeSet>, context: Arc<Context>) -> Result<Actio
         return Ok(Action::requeue(left));
     }
     let action = pass(nodeset.clone(), context.clone()).await;
-    context.world.memory.with(nodeset.as_ref(), |memory| memory.passed = Some(now()));
+    // A pass that failed is not followed by one that is skipped: that would count as a success.
+    let passed = action.is_ok().then(now);
+    context.world.memory.with(nodeset.as_ref(), |memory| memory.passed = passed);
     context.forget_gone(&nodeset);
     action
 }
@@ -255,20 +290,19 @@ async fn pass(nodeset: Arc<NodeSet>, context: Arc<Context>) -> Result<Action, Er
     }
     let ordered = context.order(Order::of(&observed, &plan), readiness);
     let mut effects = world.memory.with(nodeset.as_ref(), |memory| memory.effects.clone());
+    let unsaid = context.say_again(&nodeset, &unmirrored);
     effects.errors.extend(unmirrored.into_iter().map(|failure| (failure.category, failure.message)));
     let status = status(&observed, &plan, &effects, now);
-    let written = world.memory.with(nodeset.as_ref(), |memory| memory.status_written);
-    let later = put_off(written, nodeset.status.as_ref(), &status, now);
-    if later.is_none() {
-        let written = context.scope.applier().apply_status(nodeset.as_ref(), &status).await?;
-        if matches!(written, apply::StatusWrite::Written) {
-            world.memory.with(nodeset.as_ref(), |memory| memory.status_written = Some(now));
-        }
-        tell(&nodeset, &status, &context.scope);
+    let told = context.tell(&nodeset, &status, now).await;
+    let later = told.as_ref().ok().copied().flatten();
+    let held = plan.hold.is_some().then_some(HOLD_PAUSE);
+    let again = [plan.again, ordered, unsaid, later, held, again(&observed, &plan, &status, now)];
+    let again = again.into_iter().flatten().fold(RESYNC, Duration::min);
+    let trouble = children.map_err(Trouble::from).err().or_else(|| told.err().map(Trouble::from));
+    match trouble {
+        Some(trouble) => Err(Error { trouble, again }),
+        None => Ok(Action::requeue(again)),
     }
-    children?;
-    let again = [plan.again, ordered, later, again(&observed, &plan, &status, now), Some(RESYNC)];
-    Ok(again.into_iter().flatten().min().map_or_else(Action::await_change, Action::requeue))
 }
 
 impl Context {
@@ -293,11 +327,41 @@ impl Context {
         None
     }
 
+    /// When to try again to have pods say what they should.
+    fn say_again(&self, nodeset: &NodeSet, unmirrored: &[Failure]) -> Option<Duration> {
+        if unmirrored.is_empty() {
+            self.mirror_backoff.forget(&ObjectKey::of(nodeset));
+            return None;
+        }
+        Some(self.mirror_backoff.next(nodeset))
+    }
+
+    /// Writes the status, unless it can wait, and tells what is new in it. Says for how long it waits.
+    async fn tell(
+        &self,
+        nodeset: &NodeSet,
+        status: &NodeSetStatus,
+        now: Timestamp,
+    ) -> Result<Option<Duration>, apply::Error> {
+        let memory = &self.world.memory;
+        let written = memory.with(nodeset, |memory| memory.status_written);
+        let later = put_off(written, nodeset.status.as_ref(), status, now);
+        if later.is_none() {
+            let written = self.scope.applier().apply_status(nodeset, status).await?;
+            if matches!(written, apply::StatusWrite::Written) {
+                memory.with(nodeset, |memory| memory.status_written = Some(now));
+            }
+            publish_news(nodeset, status, &self.scope);
+        }
+        Ok(later)
+    }
+
     /// Drops what is remembered of a NodeSet if it is gone; whether it is.
     fn forget_gone(&self, nodeset: &NodeSet) -> bool {
         let is_gone = self.world.forget_gone(nodeset);
         if is_gone {
             self.backoff.forget(&ObjectKey::of(nodeset));
+            self.mirror_backoff.forget(&ObjectKey::of(nodeset));
         }
         is_gone
     }
@@ -313,14 +377,16 @@ impl Context {
         if self.forget_gone(nodeset) {
             return;
         }
-        self.world.memory.with(nodeset, |memory| memory.busy = false);
-        let failed = !report.failures.is_empty() || matches!(report.verdict, Verdict::Unavailable(_));
-        let delay = if failed {
-            Some(self.backoff.next(nodeset))
+        // What failed, or was decided on an old view, is left alone for a while, whatever happens meanwhile.
+        let failed = !report.failures.is_empty()
+            || matches!(report.verdict, Verdict::Unavailable(_) | Verdict::Overtaken);
+        if failed {
+            self.pause(self.backoff.next(nodeset).min(LONGEST_HOLD)).await;
         } else {
             self.backoff.forget(&ObjectKey::of(nodeset));
-            report.again
-        };
+        }
+        self.world.memory.with(nodeset, |memory| memory.busy = false);
+        let delay = report.again.filter(|_| !failed);
         self.pause(delay.unwrap_or_default()).await;
         if self.forget_gone(nodeset) {
             return;
@@ -339,7 +405,7 @@ impl Context {
 }
 
 /// Tells of conditions that changed.
-fn tell(nodeset: &NodeSet, status: &NodeSetStatus, scope: &Scope) {
+fn publish_news(nodeset: &NodeSet, status: &NodeSetStatus, scope: &Scope) {
     for condition in news(nodeset.status.as_ref(), status) {
         let notice = Notice {
             type_: if is_good(condition) { EventType::Normal } else { EventType::Warning },

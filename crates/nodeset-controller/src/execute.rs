@@ -55,8 +55,8 @@ pub struct Edges {
     pub expectations: Arc<dyn Expectations>,
     /// Who asks.
     pub replica: ReplicaId,
-    /// How many batches were asked for.
-    pub batches: AtomicU64,
+    /// How many batches this process asked for.
+    pub batches: Arc<AtomicU64>,
     /// Tells how long a batch has lasted.
     pub clock: Clock,
     /// Whether the process is about to end, and nothing more may be sent.
@@ -153,7 +153,7 @@ async fn carry_out(batch: Batch<'_>, effects: &[Effect], report: &mut Report) ->
     create_pods(&batch, effects, report).await;
     let looks = Looks::new(&batch);
     retire(&batch, &looks, effects, report).await;
-    restore(&batch, effects, report).await;
+    restore(&batch, &looks, effects, report).await;
     let without_claims = own_claims(&batch, effects, report).await;
     let unsettled = delete_pods(&batch, &looks, effects, &without_claims, report).await;
     // A NodeSet that is let go is not there to see to its reservation later, unless somebody wants it gone all the same.

@@ -20,7 +20,6 @@ use slurm_fake::KEY;
 use slurm_jwt::SigningKey;
 use slurm_rest::{Clock, EndpointError, SlurmClient, TokenSource, Transport};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 /// A NodeSet with everything that it needs; `null` in `change` takes a field away.
 pub fn nodeset(change: &Value) -> NodeSet {
@@ -140,7 +139,7 @@ pub fn edges(
         clusters,
         expectations: service,
         replica: name.into(),
-        batches: AtomicU64::default(),
+        batches: Arc::default(),
         clock,
         is_stopping: Box::new(|| false),
         bases: Arc::default(),

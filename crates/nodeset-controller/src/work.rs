@@ -83,6 +83,9 @@ pub async fn carry_out(
                 Err(error) => report.miss_view(&error),
             }
         }
+        if views > 0 && report.verdict == Verdict::Idle {
+            report.verdict = Verdict::Overtaken;
+        }
         remember(&nodeset, &effects, &report, world, clock());
         return report;
     }
@@ -130,6 +133,7 @@ fn state_of(report: &Report) -> EffectsState {
     let waiting = match &report.verdict {
         Verdict::Wait(reason) => Some(in_words(*reason).to_owned()),
         Verdict::NeedFresh(_) => Some("a live view of the workers".to_owned()),
+        Verdict::Overtaken => Some("the watch of pods to catch up".to_owned()),
         Verdict::Unavailable(why) => {
             errors.push(("ExpectationsUnavailable", why.clone()));
             None

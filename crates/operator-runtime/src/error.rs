@@ -23,6 +23,11 @@ pub trait Classify: Error {
 
     /// A fixed name in `PascalCase`: the `reason` label of metrics and the reason of Events.
     fn category(&self) -> &'static str;
+
+    /// When to look at the object again at the latest, although it failed: there may be other things to do for it.
+    fn again(&self) -> Option<Duration> {
+        None
+    }
 }
 
 /// How the API server refuses to apply a field that it does not know. It calls that a fault of its own, without a reason.

@@ -52,6 +52,13 @@ impl<E: Classify> Classify for Failure<E> {
             Self::Panicked => "ReconcilePanicked",
         }
     }
+
+    fn again(&self) -> Option<Duration> {
+        match self {
+            Self::Failed(error) => error.again(),
+            Self::TimedOut | Self::Panicked => None,
+        }
+    }
 }
 
 impl Scope {
@@ -136,10 +143,10 @@ impl Aftermath {
         K: Resource<DynamicType = ()>,
         E: Classify + 'static,
     {
-        let (type_, action) = match failure.class() {
-            Class::Invalid => (EventType::Warning, Action::await_change()),
-            Class::Waiting(after) => (EventType::Normal, Action::requeue(after)),
-            Class::Transient => (EventType::Warning, Action::requeue(self.backoff.next(object))),
+        let (type_, after) = match failure.class() {
+            Class::Invalid => (EventType::Warning, None),
+            Class::Waiting(after) => (EventType::Normal, Some(after)),
+            Class::Transient => (EventType::Warning, Some(self.backoff.next(object))),
         };
         let labels = ErrorLabels { kind: K::kind(&()).into_owned(), reason: failure.category() };
         METRICS.reconcile_errors.get_or_create(&labels).inc();
@@ -151,7 +158,8 @@ impl Aftermath {
             related: None,
         };
         self.events.publish_change(object, notice);
-        action
+        let again = [after, failure.again()].into_iter().flatten().min();
+        again.map_or_else(Action::await_change, Action::requeue)
     }
 
     /// The next failure is the first one again.
@@ -180,7 +188,7 @@ mod tests {
 
     #[derive(Debug, thiserror::Error)]
     #[error("told to fail")]
-    struct Told(Class);
+    struct Told(Class, Option<Duration>);
 
     impl Classify for Told {
         fn class(&self) -> Class {
@@ -189,6 +197,10 @@ mod tests {
 
         fn category(&self) -> &'static str {
             "Told"
+        }
+
+        fn again(&self) -> Option<Duration> {
+            self.1
         }
     }
 
@@ -229,7 +241,7 @@ mod tests {
     ) {
         let (events, mut told) = Events::unsent(9);
         let aftermath = Aftermath { events, backoff: ErrorBackoff::default() };
-        assert_eq!(aftermath.failed(&ConfigMap::default(), &Told(class)), expected);
+        assert_eq!(aftermath.failed(&ConfigMap::default(), &Told(class, None)), expected);
         let (_, notice) = told.try_recv().expect("an Event");
         assert_eq!(
             (notice.type_, notice.reason.as_str(), notice.note.as_str()),
@@ -237,17 +249,28 @@ mod tests {
         );
     }
 
+    #[rstest]
+    #[case::only_an_edit_helps(Class::Invalid)]
+    #[case::look_again(Class::Waiting(Duration::from_secs(7)))]
+    #[case::later_and_later(Class::Transient)]
+    fn what_else_there_is_to_do_does_not_wait_for_it(#[case] class: Class) {
+        let (events, _told) = Events::unsent(9);
+        let aftermath = Aftermath { events, backoff: ErrorBackoff::default() };
+        let soon = Duration::from_millis(1);
+        assert_eq!(aftermath.failed(&ConfigMap::default(), &Told(class, Some(soon))), Action::requeue(soon));
+    }
+
     #[test]
     fn failures_in_a_row_wait_longer_and_are_told_once() {
         let (events, mut told) = Events::unsent(9);
         let aftermath = Aftermath { events, backoff: ErrorBackoff::default() };
         let object = ConfigMap::default();
-        let fail = || aftermath.failed(&object, &Told(Class::Transient));
+        let fail = || aftermath.failed(&object, &Told(Class::Transient, None));
         assert_ne!(fail(), fail());
         assert!(told.try_recv().is_ok());
         assert!(told.try_recv().is_err(), "the same failure was told twice");
         aftermath.succeeded(&object);
-        aftermath.failed(&object, &Told(Class::Transient));
+        aftermath.failed(&object, &Told(Class::Transient, None));
         assert!(told.try_recv().is_ok(), "a failure after a success is news");
     }
 }

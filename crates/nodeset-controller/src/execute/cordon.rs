@@ -75,14 +75,14 @@ fn may_drain(now: &View, drain: &Drain) -> bool {
 }
 
 /// Takes marks off pods, and puts the Slurm nodes of those that have none back to work.
-pub(super) async fn restore(batch: &Batch<'_>, effects: &[Effect], report: &mut Report) {
+pub(super) async fn restore(batch: &Batch<'_>, looks: &Looks<'_>, effects: &[Effect], report: &mut Report) {
     let reads = effects.iter().filter_map(|effect| {
         let Effect::Restore { pod, unmark, person, undo } = effect else { return None };
         let mark = unmark.then(|| Patch::Merge(no_mark(pod, *person)));
         Some(async move { (pod, *unmark, undo, unmarked(batch, pod, mark).await) }.boxed())
     });
     let reads: Vec<_> = reads.collect();
-    let (mut undrain, mut resume) = (vec![], vec![]);
+    let mut undos = vec![];
     for (pod, unmark, undo, result) in side_by_side(PARALLEL, reads).await {
         match result {
             Ok(now) => {
@@ -90,19 +90,41 @@ pub(super) async fn restore(batch: &Batch<'_>, effects: &[Effect], report: &mut 
                     info!(batch = %batch.id, pod = pod.name, "Took the mark off a pod");
                     report.did(Deed::Unmarked);
                 }
-                match undo.as_ref().filter(|_| may_work(pod, now)) {
-                    Some(Undo::Undrain(node)) => undrain.push(node.as_str()),
-                    Some(Undo::Resume(node)) => resume.push(node.as_str()),
-                    None => {}
-                }
+                undos.extend(undo.as_ref().filter(|_| may_work(pod, now)));
             }
             Err(fault) => report.lose(format!("Pod {}", pod.name), &fault),
+        }
+    }
+    if undos.is_empty() {
+        return;
+    }
+    // As with drains: who took the node out of service meanwhile has the last word.
+    let now = looks.now().await;
+    let wanted = undos.len();
+    undos.retain(|undo| may_undo(&now, undo));
+    if undos.len() < wanted {
+        report.leave();
+    }
+    let (mut undrain, mut resume) = (vec![], vec![]);
+    for undo in undos {
+        match undo {
+            Undo::Undrain(node) => undrain.push(node.as_str()),
+            Undo::Resume(node) => resume.push(node.as_str()),
         }
     }
     let updates = [(NodeUpdate::Undrain, undrain), (NodeUpdate::Resume, resume)];
     for node in update_nodes(batch, &updates, report).await {
         info!(batch = %batch.id, node, "Put a Slurm node back to work");
         report.did(Deed::Restored);
+    }
+}
+
+/// Whether nobody else keeps a node out of service.
+fn may_undo(now: &View, undo: &Undo) -> bool {
+    let (Undo::Undrain(node) | Undo::Resume(node)) = undo;
+    match now.sight(node) {
+        Sight::Present(node) => !is_foreign(node),
+        Sight::Absent | Sight::Unknown => false,
     }
 }
 
@@ -118,11 +140,11 @@ async fn unmarked(
     }
 }
 
-/// Whether the pod is the one that was meant, stays, and has no mark of ours.
+/// Whether the pod is the one that was meant, stays, and nobody cordoned it.
 fn may_work(pod: &PodRef, now: ObjectMeta) -> bool {
     let is_same = now.uid.as_ref() == Some(&pod.uid);
     let worker = Worker::new(Arc::new(Pod { metadata: now, ..Pod::default() }));
-    is_same && !worker.terminating && !matches!(worker.cordon, Cordon::Ours(_))
+    is_same && !worker.terminating && worker.cordon == Cordon::None
 }
 
 fn mark(pod: &PodRef, cause: Cause, person: bool) -> Value {

@@ -46,6 +46,8 @@ pub enum Verdict {
     Wait(WaitReason),
     /// The view is not known to be complete: read everything live, plan again, and ask with this basis.
     NeedFresh(Basis),
+    /// A live view showed that nothing is to be done: what was decided on was old.
+    Overtaken,
     /// Another replica works for this NodeSet.
     NotOwner,
     /// Nobody could be asked.

@@ -7,6 +7,7 @@ use super::effect::{Drain, Effect, Evidence, Removal, Undo, Why};
 use super::order::removal_order;
 use super::roster::{BURST, Fate, Roster};
 use super::update::Allowance;
+use super::work::sight;
 use crate::slurm::{Sight, View};
 use crate::worker::{Cause, Cordon, Worker};
 use jiff::{SignedDuration, Timestamp};
@@ -30,6 +31,10 @@ pub struct Conduct<'a> {
     pub allowance: Allowance,
     /// How long a worker has to be ready to count.
     pub min_ready: SignedDuration,
+    /// Whether a reservation is made for the update: then all may be away at once.
+    pub is_scheduled: bool,
+    /// Whether any worker was ever seen in Slurm.
+    pub had_slurm: bool,
     /// The time.
     pub now: Timestamp,
 }
@@ -86,6 +91,7 @@ impl Conduct<'_> {
                 }
                 Fate::Leave(cause, why) => self.leave(worker, cause, why, &mut deletes, &mut conducted),
                 Fate::Stay => conducted.effects.extend(self.stay(worker, &held)),
+                Fate::Wait => {}
             }
         }
         conducted
@@ -96,7 +102,7 @@ impl Conduct<'_> {
     }
 
     fn sight(&self, worker: &Worker) -> Sight<'_> {
-        self.slurm.sight(&worker.slurm_name)
+        sight(self.slurm, worker)
     }
 
     /// A node whose slurmd is about to end gets no more jobs, whoever ended it.
@@ -131,16 +137,18 @@ impl Conduct<'_> {
         deletes: &mut Deletes,
         conducted: &mut Conducted,
     ) {
-        if !worker.started && !worker.was_registered() {
+        let (name, sight) = (worker.slurm_name.clone(), self.sight(worker));
+        // The pod may be the last to tell that it runs.
+        if !worker.started && !worker.was_registered() && !matches!(sight, Sight::Present(_)) {
             return deletes.push(worker, Evidence::Needless, why, conducted);
         }
-        let name = worker.slurm_name.clone();
-        match self.sight(worker) {
+        match sight {
             Sight::Unknown => conducted.wait(worker, WaitFor::Slurm),
             Sight::Absent if worker.was_busy() => conducted.wait(worker, WaitFor::LostJob),
             Sight::Absent if matches!(self.slurm, View::NotExpected) => {
-                // Somebody saw it in Slurm: there was one, and there may be again.
-                if worker.was_registered() {
+                // Somebody saw one of them in Slurm: it was there, and may be still. Who came since may have a job that
+                // nobody can tell of.
+                if self.had_slurm {
                     conducted.wait(worker, WaitFor::Slurm);
                 } else {
                     deletes.push(worker, Evidence::NoSlurm, why, conducted);
@@ -173,7 +181,8 @@ impl Conduct<'_> {
         deletes: &mut Deletes,
         conducted: &mut Conducted,
     ) {
-        if cause == Cause::Update && self.serves(worker) {
+        let at_once = self.is_scheduled && why == Why::Outdated;
+        if cause == Cause::Update && !at_once && self.serves(worker) {
             if deletes.available <= self.allowance.floor() {
                 return conducted.wait(worker, WaitFor::Others);
             }

@@ -9,8 +9,8 @@ use super::reservation::Schedule;
 use super::roster::{Fate, Place, Roster};
 use super::update::{Allowance, Update};
 use super::{
-    Effect, Leaving, NewPod, Obstacle, Pins, Plan, Revisions, WaitFor, Waiting, Why, claims, daemons, pins,
-    records, release, revision, roster, update, work,
+    Effect, Leaving, NewPod, Obstacle, Pins, Plan, PodMirror, Revisions, WaitFor, Waiting, Why, claims,
+    daemons, pins, records, release, revision, roster, update, work,
 };
 use crate::build::{
     Hashes, WorkerTemplate, build_claims, build_daemon_pod, build_numbered_pod, build_revision_data,
@@ -18,11 +18,12 @@ use crate::build::{
 };
 use crate::observe::Observed;
 use crate::slurm::View;
-use crate::worker::Worker;
+use crate::worker::{Cause, Worker};
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use operator_runtime::Missing;
-use slinky_api::v1beta1::{NodeSet, ScalingMode};
+use slinky_api::v1beta1::{NodeSet, ScalingMode, UpdateStrategyType};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Decides what to do.
@@ -37,7 +38,9 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan {
     let roster = roster(observed, &workers, template.as_ref(), &revisions.hash, now);
     let roster = roster.unwrap_or_else(|obstacle| {
         obstacles.push(obstacle);
-        Roster { desired: workers.len(), ..Roster::default() }
+        let mut roster = Roster { desired: workers.len(), ..Roster::default() };
+        roster.suspend(&workers, &[Cause::Update, Cause::ScaleIn]);
+        roster
     });
     // How they leave, where they go, and when their nodes are reserved for an update.
     let conducted = conducted(observed, &workers, &roster, now);
@@ -69,8 +72,8 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan {
     Plan {
         desired: roster.desired,
         hold,
+        pod_mirrors: pod_mirrors(&mirrors, &workers, &effects),
         effects,
-        pod_mirrors: mirrors.pods(&workers),
         node_mirrors: mirrors.slurm_nodes(&workers),
         again: [again, mirrors.patience(&workers)].into_iter().flatten().min(),
         waiting: conducted.waiting,
@@ -112,6 +115,8 @@ fn conducted(observed: &Observed, workers: &[Worker], roster: &Roster, now: Time
         propagated_conditions: &observed.propagated_conditions,
         allowance: Allowance::of(nodeset, roster.desired),
         min_ready: min_ready(nodeset),
+        is_scheduled: nodeset.spec.effective_update_strategy().type_ == UpdateStrategyType::ScheduledUpdate,
+        had_slurm: workers.iter().any(Worker::was_registered),
         now,
     };
     conduct.conduct(workers, roster)
@@ -129,6 +134,19 @@ fn effects(
         claims::owns(observed, workers, |worker| matches!(roster.fate(worker), Fate::Leave(_, Why::Surplus)));
     pods.extend(owns.into_iter().chain(records::defunct_records(observed, workers)).chain(reservation));
     pods
+}
+
+/// What pods should say. Not those that go: a write would change the version that their end was decided on.
+fn pod_mirrors(mirrors: &Mirrors<'_>, workers: &[Worker], effects: &[Effect]) -> Vec<PodMirror> {
+    let mut deleted = BTreeSet::new();
+    for effect in effects {
+        if let Effect::Delete(removal) = effect {
+            deleted.insert(removal.pod.uid.as_str());
+        }
+    }
+    let mut mirrors = mirrors.pods(workers);
+    mirrors.retain(|mirror| !deleted.contains(mirror.pod.uid.as_str()));
+    mirrors
 }
 
 /// What workers are made from.
@@ -181,6 +199,11 @@ fn roster(
         let (slurm, min_ready) = (&observed.slurm, min_ready(nodeset));
         let allowance = Allowance::of(nodeset, roster.desired);
         Update { nodeset, workers, hash, slurm, allowance, min_ready, now }.choose(&mut roster);
+    } else {
+        // Numbers need no template; who fits where, and who is outdated, does.
+        let daemons = nodeset.spec.scaling_mode == ScalingMode::DaemonSet;
+        let open = if daemons { [Cause::Update, Cause::ScaleIn].as_slice() } else { &[Cause::Update] };
+        roster.suspend(workers, open);
     }
     Ok(roster)
 }

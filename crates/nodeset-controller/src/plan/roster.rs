@@ -15,6 +15,8 @@ pub const BURST: usize = 250;
 pub enum Fate {
     /// It stays.
     Stay,
+    /// Nobody can tell now whether it stays: whatever was begun waits.
+    Wait,
     /// It leaves, as soon as no job holds it.
     Leave(Cause, Why),
     /// It ended by itself and makes room, but not before this time.
@@ -50,6 +52,16 @@ impl Roster {
     /// Decides about a worker.
     pub fn decide(&mut self, worker: &Worker, fate: Fate) {
         self.fates.insert(uid(worker), fate);
+    }
+
+    /// Leaves those as they are that were to leave for such a cause: whether they still are cannot be told now.
+    pub fn suspend(&mut self, workers: &[Worker], causes: &[Cause]) {
+        let is_open = |worker: &&Worker| causes.iter().any(|cause| worker.is_marked(*cause));
+        for worker in workers.iter().filter(is_open) {
+            if self.stays(worker) {
+                self.decide(worker, Fate::Wait);
+            }
+        }
     }
 
     /// A worker has no place any more, however many are wanted.

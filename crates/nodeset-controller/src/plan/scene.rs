@@ -37,7 +37,7 @@ impl Scene {
             revisions: vec![],
             claims: BTreeMap::new(),
             nodes: Arc::default(),
-            slurm: View::Known(Known { snapshot: Arc::default(), doubtful: BTreeSet::new() }),
+            slurm: View::Known(Known { snapshot: Arc::default(), doubtful: BTreeSet::new(), is_new: false }),
             silence: Duration::ZERO,
             sssd_conf: Ok(String::new()),
             cluster_domain: "cluster.local".to_owned(),

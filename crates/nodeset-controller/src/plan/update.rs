@@ -3,6 +3,7 @@
 use super::effect::Why;
 use super::order::removal_order;
 use super::roster::{Fate, Roster};
+use super::work::sight;
 use crate::slurm::{Sight, View};
 use crate::worker::{Cause, Worker};
 use jiff::{SignedDuration, Timestamp};
@@ -138,13 +139,13 @@ impl Update<'_> {
     fn is_unregistered(&self, worker: &Worker) -> bool {
         let since = worker.ready.and_then(|ready| ready.since);
         since.is_some_and(|since| self.now.duration_since(since) >= UNREGISTERED_LIMIT)
-            && self.slurm.sight(&worker.slurm_name) == Sight::Absent
+            && sight(self.slurm, worker) == Sight::Absent
     }
 }
 
 /// In how long the next healthy worker that Slurm does not know will have been ready for too long.
 pub fn becomes_overdue(workers: &[Worker], slurm: &View, now: Timestamp) -> Option<SignedDuration> {
-    let is_absent = |worker: &Worker| slurm.sight(&worker.slurm_name) == Sight::Absent;
+    let is_absent = |worker: &Worker| sight(slurm, worker) == Sight::Absent;
     let strangers = workers.iter().filter(|worker| worker.is_healthy() && is_absent(worker));
     let ready = strangers.filter_map(|worker| worker.ready?.since);
     ready

@@ -15,6 +15,15 @@ pub enum Told {
     This(Option<Timestamp>),
 }
 
+/// What is known of the Slurm node of a worker.
+pub fn sight<'v>(slurm: &'v View, worker: &Worker) -> Sight<'v> {
+    if worker.was_registered() {
+        slurm.sight_again(&worker.slurm_name)
+    } else {
+        slurm.sight(&worker.slurm_name)
+    }
+}
+
 /// When the work of a worker is over, as Slurm has it.
 pub fn end(slurm: &View, worker: &Worker) -> Told {
     let Some(snapshot) = slurm.snapshot() else { return Told::Nothing };

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 const PROOF: Duration = Duration::from_secs(20);
 /// The same after a list that lacked so much that it is more likely to be wrong than right: a slurmctld that starts
 /// anew shows no node until their slurmds come back.
-const PROOF_AGAINST_ODDS: Duration = Duration::from_mins(1);
+pub const PROOF_AGAINST_ODDS: Duration = Duration::from_mins(1);
 
 /// All nodes of a cluster, by name.
 pub type Nodes = BTreeMap<String, Node>;

@@ -1,6 +1,6 @@
 //! What a cluster said, less what that does not prove. Pure.
 
-use super::absences::{Absences, Nodes};
+use super::absences::{Absences, Nodes, PROOF_AGAINST_ODDS};
 use super::view::{Jobs, Known, Snapshot, View};
 use super::writes::{Asked, Outcome, Turn, WriteLog};
 use jiff::Timestamp;
@@ -27,6 +27,8 @@ pub enum Written {
 pub struct Memory {
     turn: Turn,
     seen: Option<Seen>,
+    /// When the first question was asked that was answered.
+    first: Option<Instant>,
     busy: BTreeSet<String>,
     /// The last failure, until the next success.
     error: Option<String>,
@@ -81,6 +83,7 @@ impl Memory {
         let deleted = self.node_writes.settle(&asked);
         let (none, before) = (Nodes::new(), self.seen.as_ref().map(|seen| &seen.snapshot.nodes));
         self.absences.compare(before.unwrap_or(&none), &nodes, &deleted, asked.at);
+        self.first.get_or_insert(asked.at);
         self.news |= before != Some(&nodes);
         self.error = None;
         let before =
@@ -189,7 +192,8 @@ impl Memory {
             return View::silent(format!("Slurm has not answered since {:.0}{error}", seen.snapshot.asked));
         }
         let doubtful = self.absences.unproven().chain(self.node_writes.unseen()).cloned().collect();
-        View::Known(Known { snapshot: seen.snapshot.clone(), doubtful })
+        let is_new = self.first.is_none_or(|first| now < first + PROOF_AGAINST_ODDS);
+        View::Known(Known { snapshot: seen.snapshot.clone(), doubtful, is_new })
     }
 
     fn log(&mut self, written: Written) -> &mut WriteLog {

@@ -30,6 +30,8 @@ pub struct Known {
     /// Nodes about which the snapshot proves nothing: written to since it was asked for, or missing from it for too
     /// short a time to be gone.
     pub doubtful: BTreeSet<String>,
+    /// Whether it is so short since the first answer that nodes which were there before may still come back.
+    pub is_new: bool,
 }
 
 /// What a Slurm cluster said at one moment.
@@ -91,6 +93,15 @@ impl View {
             Self::Unknown { .. } => Sight::Unknown,
             Self::Known(known) if known.doubtful.contains(name) => Sight::Unknown,
             Self::Known(known) => known.snapshot.nodes.get(name).map_or(Sight::Absent, Sight::Present),
+        }
+    }
+
+    /// What is known of a node that was there once. A slurmctld that starts anew shows no node until their slurmds come
+    /// back, and one that was never heard before may just have started.
+    pub fn sight_again(&self, name: &str) -> Sight<'_> {
+        match (self, self.sight(name)) {
+            (Self::Known(Known { is_new: true, .. }), Sight::Absent) => Sight::Unknown,
+            (_, sight) => sight,
         }
     }
 

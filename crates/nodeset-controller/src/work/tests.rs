@@ -54,6 +54,19 @@ async fn that_nothing_could_be_read_live_is_remembered_and_no_reason_to_hurry() 
     assert_eq!(remembered.waiting.as_deref(), Some("a live view of the workers"));
 }
 
+#[tokio::test(start_paused = true)]
+async fn that_the_cache_is_behind_is_told_and_remembered() {
+    let api = ApiModel::new(|| Timestamp::UNIX_EPOCH);
+    let (world, _kept, nodeset) = world(&api);
+    // There is no Controller, so that nothing is to be done whatever the cache may have had.
+    let effects = vec![Effect::Unreserve("maint".to_owned())];
+    let order = Order { nodeset: nodeset.clone(), effects, node_mirrors: vec![] };
+    let report = carry_out(order, None, &world, &|| Timestamp::UNIX_EPOCH).await;
+    assert_eq!(report.verdict, Verdict::Overtaken);
+    let remembered = world.memory.with(nodeset.as_ref(), |memory| memory.effects.clone());
+    assert_eq!(remembered.waiting.as_deref(), Some("the watch of pods to catch up"));
+}
+
 fn is_busy(world: &World, nodeset: &NodeSet) -> bool {
     world.memory.with(nodeset, |memory| memory.busy)
 }

@@ -81,7 +81,7 @@ async fn without_an_answer_that_the_mark_is_off_nothing_goes_back_to_work(#[case
 
 #[rstest]
 #[case::has_no_mark(json!({}), true)]
-#[case::a_person_cordoned_it(json!({ "metadata": { "annotations": { POD_CORDON: "true" } } }), true)]
+#[case::a_person_cordoned_it(json!({ "metadata": { "annotations": { POD_CORDON: "true" } } }), false)]
 #[case::has_a_mark(mark("update"), false)]
 #[case::has_a_mark_on_top_of_a_person(mark("person,update"), false)]
 #[tokio::test(start_paused = true)]
@@ -114,6 +114,22 @@ async fn the_node_of_a_pod_that_does_not_stay_is_left_alone(#[case] change: fn(&
     assert_eq!(report.failures, []);
 }
 
+#[rstest]
+#[case::undrained(Undo::Undrain("w-0".to_owned()))]
+#[case::resumed(Undo::Resume("w-0".to_owned()))]
+#[tokio::test(start_paused = true)]
+async fn whoever_drained_a_node_since_it_was_looked_at_keeps_it(#[case] undo: Undo) {
+    let world = World::new(&["w-0"]).await;
+    let pod = world.drained("w-0").await;
+    let person = NodeUpdate::Drain { reason: "bad dimm".to_owned() };
+    world.slurm.client().update_nodes(&["w-0"], &person).await.unwrap();
+    world.log.0.lock().unwrap().clear();
+    let report =
+        world.perform(vec![Effect::Restore { pod, unmark: true, person: false, undo: Some(undo) }]).await;
+    assert_eq!(world.writes(), ["patch pods w-0"]);
+    assert!(report.again.is_some(), "{report:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn equal_drains_share_a_request_and_different_ones_do_not() {
     let world = World::new(&["w-0", "w-1", "w-2"]).await;
@@ -140,15 +156,7 @@ async fn a_node_that_slurm_does_not_know_keeps_no_other_from_going_back_to_work(
     let world = World::new(&["w-0", "w-2"]).await;
     let effects = ["w-0", "w-1", "w-2"].map(|name| restore(&world.pod(name, &json!({})), false));
     let report = world.perform(effects.to_vec()).await;
-    assert_eq!(
-        world.writes(),
-        [
-            "POST nodes/ w-[0-2] UNDRAIN",
-            "POST nodes/ w-0 UNDRAIN",
-            "POST nodes/ w-1 UNDRAIN",
-            "POST nodes/ w-2 UNDRAIN"
-        ]
-    );
+    assert_eq!(world.writes(), ["POST nodes/ w-[0,2] UNDRAIN"]);
     assert_eq!((report.count(Deed::Restored), report.failures.len()), (2, 0));
     assert_eq!(report.verdict, Verdict::Performed { certain: true });
 }

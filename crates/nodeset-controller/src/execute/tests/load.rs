@@ -38,7 +38,7 @@ fn counted(expected: &[(&str, usize)]) -> BTreeMap<String, usize> {
 /// One write for each pod, and a number of reads that does not depend on how many there are.
 #[rstest]
 #[case::marked_and_drained(json!({}), retire, &[("patch pods", MANY), ("GET nodes/", 1), ("POST nodes/", 1)])]
-#[case::put_back_to_work(mark("scale-in"), |pod: &PodRef| restore(pod, true), &[("patch pods", MANY), ("POST nodes/", 1)])]
+#[case::put_back_to_work(mark("scale-in"), |pod: &PodRef| restore(pod, true), &[("patch pods", MANY), ("GET nodes/", 1), ("POST nodes/", 1)])]
 #[case::deleted(mark("scale-in"), delete_drained, &[("GET nodes/", 1), ("delete pods", MANY)])]
 #[case::deleted_unseen(json!({}), |pod: &PodRef| delete(pod, Evidence::Needless), &[("delete pods", MANY)])]
 #[tokio::test(start_paused = true)]

@@ -86,6 +86,42 @@ fn without_its_sssd_conf_nobody_comes_and_nobody_is_replaced() {
     assert_eq!((scene.effects().len(), texts(&scene.plan())), (2, vec![]));
 }
 
+/// Drained for the update, and neither put back to work nor deleted while nobody knows what to replace it with.
+#[rstest]
+#[case::an_update(json!({ "replicas": 1 }), "gpu-0", marked("update"), "gpu-0")]
+#[case::a_daemon_of_a_node_that_no_longer_fits(json!({ "scalingMode": "DaemonSet",
+    "template": { "spec": { "nodeSelector": { "a": "b" } } } }), "gpu-x", daemon(&marked("scale-in")), "node-a")]
+fn without_its_sssd_conf_whoever_was_to_leave_waits(
+    #[case] mut spec: Value,
+    #[case] name: &str,
+    #[case] pod: Value,
+    #[case] node: &str,
+) {
+    let ssh = json!({ "enabled": true, "sssdConfRef": { "name": "sssd", "key": "sssd.conf" } });
+    merge(&mut spec, &json!({ "ssh": ssh }));
+    let mut worker = pod;
+    merge(&mut worker, &old());
+    let mut scene =
+        Scene::new(&spec).worker(name, &worker).slurm(node, &["IDLE", "DRAIN"], "slurm-operator: x");
+    assert!(scene.effects()[0].starts_with(&format!("delete {name}")), "{:?}", scene.effects());
+    let missing = ReferenceError::from(Missing::Secret("sssd".to_owned()));
+    scene.observed.sssd_conf = Err(Arc::new(missing));
+    assert!(scene.effects().is_empty(), "{:?}", scene.effects());
+}
+
+#[test]
+fn an_absurd_number_puts_nobody_back_to_work() {
+    let scene = |replicas: i32| {
+        Scene::new(&json!({ "replicas": replicas })).worker("gpu-0", &marked("scale-in")).slurm(
+            "gpu-0",
+            &["IDLE", "DRAIN"],
+            "slurm-operator: x",
+        )
+    };
+    assert!(scene(1).effects()[0].starts_with("unmark gpu-0"), "{:?}", scene(1).effects());
+    assert!(scene(2_000_000_000).effects().is_empty(), "{:?}", scene(2_000_000_000).effects());
+}
+
 #[test]
 fn a_kubernetes_node_that_no_pod_can_be_made_for_costs_no_other_its_worker() {
     let named =

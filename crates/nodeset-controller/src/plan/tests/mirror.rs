@@ -192,8 +192,28 @@ fn a_pod_is_protected_while_its_node_has(
 fn a_pod_whose_node_is_gone_is_not_protected_if_it_was_last_seen(#[case] states: &[&str]) {
     let mut pod = saying(states);
     merge(&mut pod, &protected());
-    let scene = scene(&json!({}), &pod, &json!({})).without_slurm_node("gpu-0");
+    // Nobody is replaced.
+    let strategy =
+        json!({ "updateStrategy": { "type": "RollingUpdate", "rollingUpdate": { "maxUnavailable": 0 } } });
+    let scene = scene(&strategy, &pod, &json!({})).without_slurm_node("gpu-0");
     assert_eq!(label(&scene, PROTECT), GOES);
+}
+
+/// What it says would change the version that its end was decided on.
+#[test]
+fn a_pod_that_is_deleted_says_nothing_more() {
+    let mut pod = saying(&["Mixed", "Drain"]);
+    merge(
+        &mut pod,
+        &json!({ "metadata": { "annotations": {
+        "nodeset.slinky.slurm.net/pod-cordon": "true", "nodeset.slinky.slurm.net/pod-cordon-by": "scale-in" } } }),
+    );
+    let drained = json!({ "state": ["IDLE", "DRAIN"], "reason": "slurm-operator: x" });
+    let staying = scene(&json!({}), &pod, &drained);
+    assert!(of_pod(&staying).is_some());
+    let leaving = scene(&json!({ "replicas": 0 }), &pod, &drained);
+    assert_eq!(leaving.effects(), ["delete gpu-0 (Surplus, drained)"]);
+    assert!(of_pod(&leaving).is_none(), "{:?}", of_pod(&leaving));
 }
 
 /// With running jobs that end then, or none that anybody could tell of.

@@ -85,6 +85,40 @@ fn whoever_was_seen_in_slurm_waits_for_it_to_come_back() {
 }
 
 #[test]
+fn who_came_since_slurm_went_silent_may_have_a_job_that_nobody_can_tell_of() {
+    let scene = Scene::new(&json!({ "replicas": 1 }))
+        .worker("gpu-0", &registered("Idle"))
+        .worker("gpu-1", &json!({}))
+        .view(View::NotExpected);
+    assert!(scene.effects().is_empty(), "{:?}", scene.effects());
+    assert_eq!(
+        (scene.plan().waiting[0].pod.as_str(), scene.plan().waiting[0].for_),
+        ("gpu-1", WaitFor::Slurm)
+    );
+}
+
+#[test]
+fn a_pod_that_is_late_to_say_that_it_runs_is_drained_like_any_other() {
+    let late = json!({ "status": { "phase": "Pending", "conditions": [], "containerStatuses": [] } });
+    let scene = Scene::new(&json!({ "replicas": 0 })).worker("gpu-0", &late);
+    assert_eq!(scene.effects(), ["delete gpu-0 (Surplus, needless)"]);
+    let effects = scene.slurm("gpu-0", &["MIXED"], "").effects();
+    assert!(effects[0].starts_with("mark gpu-0 for scale-in and drain"), "{effects:?}");
+    assert_eq!(effects.len(), 1);
+}
+
+#[test]
+fn a_slurm_that_was_never_heard_before_proves_nobody_gone_who_was_there() {
+    let idle = registered("Idle");
+    let mut scene = Scene::new(&json!({ "replicas": 0 })).worker("gpu-0", &idle).worker("gpu-1", &json!({}));
+    assert_eq!(scene.effects(), ["delete gpu-1 (Surplus, absent)", "mark gpu-0 for scale-in"]);
+    let View::Known(known) = &mut scene.observed.slurm else { panic!() };
+    known.is_new = true;
+    assert_eq!(scene.effects(), ["delete gpu-1 (Surplus, absent)"]);
+    assert_eq!(scene.plan().waiting[0].for_, WaitFor::Slurm);
+}
+
+#[test]
 fn whoever_never_registered_goes_on_the_evidence_that_there_is_no_node() {
     let scene = Scene::new(&json!({ "replicas": 0 })).worker("gpu-0", &json!({}));
     assert_eq!(scene.effects(), ["delete gpu-0 (Surplus, absent)"]);

@@ -121,6 +121,24 @@ fn a_scheduled_update_takes_those_that_the_reservation_holds() {
     assert_eq!(chosen(&scene), ["gpu-0"]);
 }
 
+/// The reservation is made for it: nobody else counts on the workers.
+#[test]
+fn a_scheduled_update_replaces_all_that_are_drained_at_once() {
+    let strategy =
+        json!({ "type": "ScheduledUpdate", "scheduledUpdate": { "startTime": "2023-03-27T02:00:00Z" } });
+    let scene = ["gpu-0", "gpu-1", "gpu-2"].iter().fold(
+        Scene::new(&json!({ "replicas": 3, "updateStrategy": strategy })),
+        |scene, name| {
+            scene
+                .worker(name, &old(&marked()))
+                .slurm_node(json!({ "name": name, "reason": "slurm-operator: x",
+                "state": ["IDLE", "DRAIN", "MAINTENANCE"], "reservation": "SlurmOperatorMaint-gpu" }))
+        },
+    );
+    let deletes = scene.effects().iter().filter(|effect| effect.starts_with("delete")).count();
+    assert_eq!(deletes, 3, "{:?}", scene.effects());
+}
+
 #[test]
 fn a_healthy_worker_that_slurm_does_not_know_is_replaced_after_a_while() {
     let two = |ready: i64| {
