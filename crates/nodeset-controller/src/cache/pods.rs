@@ -38,25 +38,20 @@ impl PodCache {
     /// Something happened to a pod.
     pub fn observe(&self, event: &Event<Pod>) {
         match event {
-            Event::Apply(pod) | Event::InitApply(pod) => self.lock().insert(pod),
+            Event::Apply(pod) => self.lock().insert(pod),
             Event::Delete(pod) => self.lock().remove(&key_of(pod)),
-            // What a new list leaves out is no longer in the store, and is dropped when it is looked for.
-            Event::Init | Event::InitDone => {}
+            // The store shows a new list when it is complete, and so does the index.
+            Event::Init | Event::InitApply(_) => {}
+            Event::InitDone => *self.lock() = Index::of(&self.store.state()),
         }
     }
 
     /// The pods of a NodeSet, and those that could be, in the order of their names.
     pub fn of(&self, namespace: &str, nodeset: &str) -> Vec<Arc<Pod>> {
-        let mut index = self.lock();
-        let names = index.pods.get(&(namespace.to_owned(), nodeset.to_owned())).cloned().unwrap_or_default();
-        let mut found = Vec::with_capacity(names.len());
-        for name in names {
-            match self.store.get(&ObjectRef::new(&name).within(namespace)) {
-                Some(pod) => found.push(pod),
-                None => index.remove(&(namespace.to_owned(), name)),
-            }
-        }
-        found
+        let index = self.lock();
+        let names = index.pods.get(&(namespace.to_owned(), nodeset.to_owned())).into_iter().flatten();
+        // The store learns first of what is gone.
+        names.filter_map(|name| self.store.get(&ObjectRef::new(name).within(namespace))).collect()
     }
 
     /// Namespaces and names of the NodeSets that have a pod on a Kubernetes node.
@@ -75,6 +70,14 @@ impl PodCache {
 }
 
 impl Index {
+    fn of(pods: &[Arc<Pod>]) -> Self {
+        let mut index = Self::default();
+        for pod in pods {
+            index.insert(pod);
+        }
+        index
+    }
+
     fn insert(&mut self, pod: &Pod) {
         let key = key_of(pod);
         let host = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).filter(|name| !name.is_empty());
@@ -166,7 +169,7 @@ pub fn trim_pod(pod: &mut Pod) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kube::runtime::reflector;
+    use kube::runtime::reflector::{self, store::Writer};
     use serde_json::json;
 
     fn pod(name: &str, label: &str, owner: &str) -> Pod {
@@ -177,26 +180,52 @@ mod tests {
         serde_json::from_value(json!({ "metadata": metadata })).unwrap()
     }
 
+    /// A cache that is told of what happens.
+    struct Told {
+        cache: PodCache,
+        writer: Writer<Pod>,
+    }
+
+    impl Told {
+        fn new() -> Self {
+            let (store, writer) = reflector::store();
+            Self { cache: PodCache::new(store), writer }
+        }
+
+        fn of(&mut self, event: &Event<Pod>) {
+            self.writer.apply_watcher_event(event);
+            self.cache.observe(event);
+        }
+
+        fn pods(&self, nodeset: &str) -> String {
+            let names: Vec<_> = self.cache.of("ns", nodeset).iter().map(|pod| pod.name_any()).collect();
+            names.join(" ")
+        }
+    }
+
     #[test]
     fn pods_are_found_by_their_label_and_by_their_controller() {
-        let (store, mut writer) = reflector::store();
-        let cache = PodCache::new(store);
-        let mut happens = |event: Event<Pod>| {
-            writer.apply_watcher_event(&event);
-            cache.observe(&event);
-        };
-        let names = |nodeset| cache.of("ns", nodeset).iter().map(|pod| pod.name_any()).collect::<Vec<_>>();
-        happens(Event::Apply(pod("a-1", "a", "a")));
-        happens(Event::Apply(pod("a-0", "a", "a")));
-        happens(Event::Apply(pod("odd", "b", "a")));
-        assert_eq!(names("a"), ["a-0", "a-1", "odd"]);
-        assert_eq!(names("b"), ["odd"]);
-        happens(Event::Apply(pod("odd", "b", "b")));
-        happens(Event::Delete(pod("a-1", "a", "a")));
-        assert_eq!(names("a"), ["a-0"], "one changed hands and one is gone");
-        // A new list without the last one.
-        happens(Event::Init);
-        happens(Event::InitDone);
-        assert!(names("a").is_empty());
+        let mut told = Told::new();
+        told.of(&Event::Apply(pod("a-1", "a", "a")));
+        told.of(&Event::Apply(pod("a-0", "a", "a")));
+        told.of(&Event::Apply(pod("odd", "b", "a")));
+        assert_eq!(told.pods("a"), "a-0 a-1 odd");
+        assert_eq!(told.pods("b"), "odd");
+        told.of(&Event::Apply(pod("odd", "b", "b")));
+        told.of(&Event::Delete(pod("a-1", "a", "a")));
+        assert_eq!(told.pods("a"), "a-0", "one changed hands and one is gone");
+    }
+
+    #[test]
+    fn a_new_list_counts_when_it_is_complete() {
+        let mut told = Told::new();
+        told.of(&Event::Apply(pod("a-0", "a", "a")));
+        told.of(&Event::Apply(pod("moved", "a", "a")));
+        told.of(&Event::Init);
+        told.of(&Event::InitApply(pod("a-1", "a", "a")));
+        told.of(&Event::InitApply(pod("moved", "b", "b")));
+        assert_eq!((told.pods("a"), told.pods("b")), ("a-0 moved".to_owned(), String::new()));
+        told.of(&Event::InitDone);
+        assert_eq!((told.pods("a"), told.pods("b")), ("a-1".to_owned(), "moved".to_owned()));
     }
 }
