@@ -38,6 +38,7 @@ pub use fit::expected_hostname;
 pub use mirror::states;
 pub use obstacle::Obstacle;
 pub use pins::Pins;
+pub use membership::missing_label;
 pub use records::abandoned_by;
 pub use release::{Leaving, PartitionFate, is_forced, partition_fate, records_matter};
 pub use reservation::{Told, matters as reservation_matters};

@@ -2,16 +2,19 @@
 
 use super::batch::{ApiFault, Batch};
 use super::notices::{Subject, Topic};
+use super::ownership::claim_pods;
 use super::report::{Deed, Report};
 use super::writes::post_params;
-use crate::plan::{Effect, NewPod};
+use crate::plan::{Effect, NewPod, missing_label};
+use crate::worker::PodRef;
 use futures::FutureExt;
 use futures::future::{BoxFuture, join_all};
 use k8s_openapi::Resource as _;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::ResourceExt;
-use slinky_api::ownership::is_controlled_by;
+use slinky_api::ownership::{Control, control_of};
+use slinky_api::v1beta1::NodeSet;
 use tracing::{debug, info};
 
 /// How many pods are made at once at most.
@@ -31,6 +34,8 @@ enum Outcome {
     Made(Box<ObjectMeta>),
     /// Something has to go first.
     InTheWay(String),
+    /// It is there, and a person took a label from it: nobody sees it, and it is ours no more.
+    SetAside { pod: PodRef, label: String },
     /// The namespace is going, and the NodeSet with it.
     NamespaceEnds,
     /// The claim of this name was not made.
@@ -54,6 +59,8 @@ pub(super) async fn create_pods(batch: &Batch<'_>, effects: &[Effect], report: &
         let left = news.len() - attempts.len();
         info!(batch = %batch.id, pods = left, "Left pods to a later batch, because of those that failed");
     }
+    let set_aside: Vec<Effect> = attempts.iter().filter_map(Attempt::disowns).collect();
+    claim_pods(batch, &set_aside, report).await;
     for attempt in attempts {
         attempt.tell(batch, report);
     }
@@ -106,12 +113,28 @@ async fn read_back(batch: &Batch<'_>, name: &str) -> Outcome {
         Ok(Some(pod)) if pod.metadata.deletion_timestamp.is_some() => {
             Outcome::InTheWay(format!("Pod {name} is being deleted"))
         }
-        Ok(Some(pod)) if is_controlled_by(&pod.metadata, batch.nodeset) => {
-            Outcome::Made(Box::new(pod.metadata))
-        }
-        Ok(Some(_)) => Outcome::InTheWay(format!("Pod {name} belongs to somebody else")),
+        Ok(Some(pod)) => met(batch.nodeset, name, pod.metadata),
         Err(fault) => Outcome::Failed(fault),
     }
+}
+
+/// Whose a pod of the wanted name is.
+fn met(nodeset: &NodeSet, name: &str, pod: ObjectMeta) -> Outcome {
+    match (control_of(&pod, nodeset), missing_label(nodeset, &pod)) {
+        (Control::Ours, None) => Outcome::Made(Box::new(pod)),
+        (Control::Ours, Some(label)) => {
+            let (uid, version) = (pod.uid.unwrap_or_default(), pod.resource_version.unwrap_or_default());
+            Outcome::SetAside { pod: PodRef { name: name.to_owned(), uid, version }, label }
+        }
+        (Control::Orphan, Some(label)) => Outcome::InTheWay(lacking(name, &label)),
+        (Control::Orphan, None) | (Control::Foreign(_), _) => {
+            Outcome::InTheWay(format!("Pod {name} belongs to somebody else"))
+        }
+    }
+}
+
+fn lacking(pod: &str, label: &str) -> String {
+    format!("Pod {pod} lacks the label {label}")
 }
 
 /// Sees to it that a pod finds its claims; says why it must not be made, if it must not.
@@ -164,6 +187,12 @@ impl Attempt<'_> {
         matches!(self.outcome, Outcome::NoClaim(..) | Outcome::Failed(_))
     }
 
+    /// Gives up the pod that was met, if a person set it aside.
+    fn disowns(&self) -> Option<Effect> {
+        let Outcome::SetAside { pod, .. } = &self.outcome else { return None };
+        Some(Effect::Disown(pod.clone()))
+    }
+
     fn tell(self, batch: &Batch<'_>, report: &mut Report) {
         let pod = &self.new.name;
         for claim in &self.claims {
@@ -176,10 +205,8 @@ impl Attempt<'_> {
                 report.did(Deed::Created);
                 report.told.tell(Topic::PodCreated, Subject::of::<Pod>(&made, String::new()));
             }
-            Outcome::InTheWay(what) => {
-                info!(batch = %batch.id, pod, what, "Did not create a pod yet");
-                report.wait(what);
-            }
+            Outcome::InTheWay(what) => wait(batch, pod, what, report),
+            Outcome::SetAside { label, .. } => wait(batch, pod, lacking(pod, &label), report),
             Outcome::NamespaceEnds => {
                 debug!(batch = %batch.id, pod, "Did not create a pod, the namespace is going");
             }
@@ -198,4 +225,9 @@ impl Attempt<'_> {
             }
         }
     }
+}
+
+fn wait(batch: &Batch<'_>, pod: &str, what: String, report: &mut Report) {
+    info!(batch = %batch.id, pod, what, "Did not create a pod yet");
+    report.wait(what);
 }

@@ -3,6 +3,7 @@
 use super::Effect;
 use crate::worker::{Worker, ordinal_of};
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 use slinky_api::labels::selector_labels;
 use slinky_api::ownership::{Control, control_of};
@@ -25,10 +26,10 @@ pub fn membership(nodeset: &NodeSet, pods: &[Arc<Pod>]) -> Membership {
     pods.sort_by_key(|pod| pod.name_any());
     for pod in pods {
         let worker = Worker::new(pod.clone());
-        match (control_of(&pod.metadata, nodeset), has_our_labels(nodeset, pod)) {
-            (Control::Ours, true) => workers.push(worker),
-            (Control::Ours, false) => effects.push(Effect::Disown(worker.reference())),
-            (Control::Orphan, true) if !worker.terminating && has_our_name(nodeset, pod) => {
+        match (control_of(&pod.metadata, nodeset), missing_label(nodeset, &pod.metadata)) {
+            (Control::Ours, None) => workers.push(worker),
+            (Control::Ours, Some(_)) => effects.push(Effect::Disown(worker.reference())),
+            (Control::Orphan, None) if !worker.terminating && has_our_name(nodeset, pod) => {
                 // A NodeSet that is being deleted takes nobody in.
                 if nodeset.metadata.deletion_timestamp.is_none() {
                     effects.push(Effect::Adopt(worker.reference()));
@@ -41,8 +42,13 @@ pub fn membership(nodeset: &NodeSet, pods: &[Arc<Pod>]) -> Membership {
     Membership { workers, effects }
 }
 
-fn has_our_labels(nodeset: &NodeSet, pod: &Pod) -> bool {
-    selector_labels(nodeset).iter().all(|(key, value)| pod.labels().get(key) == Some(value))
+/// A label that makes a pod one of this NodeSet, and that it does not have: `key=value`.
+pub fn missing_label(nodeset: &NodeSet, pod: &ObjectMeta) -> Option<String> {
+    let has = |key: &String, value: &String| {
+        pod.labels.as_ref().and_then(|labels| labels.get(key)).is_some_and(|found| found == value)
+    };
+    let mut missing = selector_labels(nodeset).into_iter().filter(|(key, value)| !has(key, value));
+    missing.next().map(|(key, value)| format!("{key}={value}"))
 }
 
 /// Whether an orphan is named as a pod of this NodeSet would be.

@@ -2,6 +2,7 @@
 
 use super::*;
 use rstest::rstest;
+use slinky_api::labels::selector_labels;
 
 fn claim(name: &str) -> PersistentVolumeClaim {
     serde_json::from_value(json!({ "metadata": { "name": name, "namespace": "ns" }, "spec": {} })).unwrap()
@@ -96,7 +97,9 @@ async fn a_pod_of_that_name_is_taken_or_waited_for(
     #[case] waits: &[&str],
 ) {
     let world = World::new(&[]).await;
-    world.pod("w-0", &pod);
+    let mut labelled = json!({ "metadata": { "labels": selector_labels(&*world.nodeset) } });
+    merge(&mut labelled, &pod);
+    world.pod("w-0", &labelled);
     let report = world.perform(vec![world.new_pod("w-0"), world.new_pod("w-1")]).await;
     assert_eq!(
         (report.count(Deed::Created), report.failures),
@@ -105,6 +108,26 @@ async fn a_pod_of_that_name_is_taken_or_waited_for(
     );
     assert_eq!(report.waits, waits);
     assert_eq!(report.again.is_some(), !waits.is_empty());
+}
+
+#[rstest]
+#[case::ours(json!({}), 1)]
+#[case::of_nobody_since(json!({ "ownerReferences": [] }), 0)]
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_a_person_set_aside_is_given_up_and_waited_for(
+    #[case] change: Value,
+    #[case] disowned: usize,
+) {
+    let world = World::new(&[]).await;
+    let mut set_aside = json!({ "labels": { "app.kubernetes.io/instance": "gpu" } });
+    merge(&mut set_aside, &change);
+    world.pod("w-0", &json!({ "metadata": set_aside }));
+    let report = world.perform(vec![world.new_pod("w-0")]).await;
+    assert_eq!((report.count(Deed::Created), report.count(Deed::Disowned)), (0, disowned));
+    assert_eq!(report.waits, ["Pod w-0 lacks the label app.kubernetes.io/name=slurmd"]);
+    assert_eq!((report.failures.len(), report.notices().len()), (0, 0));
+    let owners = world.get::<Pod>("w-0").unwrap()["metadata"]["ownerReferences"].clone();
+    assert!(owners.as_array().is_none_or(Vec::is_empty), "{owners}");
 }
 
 fn pod_owner(uid: &str) -> Value {
