@@ -159,7 +159,8 @@ async fn run(scope: Scope, process: Process) -> anyhow::Result<()> {
     let (services, service_changes) = scope.cache(everything());
     let (budgets, budget_changes) = scope.cache(everything());
     let (configs, config_changes) = scope.cache(workers());
-    let (pods, nodes) = (PodCache::new(pod_store), NodeCache::new(node_store.clone()));
+    let (pods, nodes) =
+        (PodCache::new(pod_store), NodeCache::new(node_store.clone(), propagated_conditions.clone()));
     let clusters = Clusters::start(&scope, controllers.clone(), restapis, Arc::new(now));
     let bases = Arc::new(Bases::default());
     let members =

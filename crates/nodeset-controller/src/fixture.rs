@@ -153,7 +153,7 @@ pub fn world(edges: Edges, controllers: Store<Controller>) -> World {
         controllers,
         pods: PodCache::new(reflector::store().0),
         fresh_pods: FreshPods::new(edges.client.clone()),
-        nodes: NodeCache::new(reflector::store().0),
+        nodes: NodeCache::new(reflector::store().0, Arc::from([])),
         revisions: reflector::store().0,
         claims: reflector::store().0,
         services: reflector::store().0,

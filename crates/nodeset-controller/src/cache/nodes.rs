@@ -11,13 +11,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[derive(Clone)]
 pub struct NodeCache {
     store: Store<Node>,
+    /// Types of conditions that explain a cordon.
+    propagated: Arc<[String]>,
     facts: Arc<Mutex<Option<Arc<Nodes>>>>,
 }
 
 impl NodeCache {
-    /// Facts from this store.
-    pub fn new(store: Store<Node>) -> Self {
-        Self { store, facts: Arc::default() }
+    /// Facts from this store. `propagated` are the types of conditions that explain a cordon.
+    pub fn new(store: Store<Node>, propagated: Arc<[String]>) -> Self {
+        Self { store, propagated, facts: Arc::default() }
+    }
+
+    /// What decisions see of a node.
+    pub fn facts(&self, node: &Node) -> NodeFacts {
+        NodeFacts::new(node, &self.propagated)
     }
 
     /// Something that matters changed.
@@ -28,13 +35,8 @@ impl NodeCache {
     /// All nodes.
     pub fn all(&self) -> Arc<Nodes> {
         let mut facts = self.facts.lock().unwrap_or_else(PoisonError::into_inner);
-        let all = || {
-            self.store
-                .state()
-                .iter()
-                .map(|node| (node.name_any(), Arc::new(NodeFacts::from(node.as_ref()))))
-                .collect()
-        };
+        let all =
+            || self.store.state().iter().map(|node| (node.name_any(), Arc::new(self.facts(node)))).collect();
         facts.get_or_insert_with(|| Arc::new(all())).clone()
     }
 

@@ -1,7 +1,6 @@
 //! Which NodeSets are concerned when something changes.
 
 use crate::cache::{NodeCache, PodCache, nodesets_of};
-use crate::plan::fit::NodeFacts;
 use crate::slurm::{ClusterKey, Clusters};
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt, TryStreamExt, stream};
@@ -44,7 +43,8 @@ pub fn node_changes(
     store: Store<Node>,
     nodes: NodeCache,
 ) -> BoxStream<'static, watcher::Result<Node>> {
-    changed_facts(changes, store, |node| NodeFacts::from(node))
+    let reader = nodes.clone();
+    changed_facts(changes, store, move |node| reader.facts(node))
         .inspect_ok(move |_| nodes.invalidate())
         .boxed()
 }

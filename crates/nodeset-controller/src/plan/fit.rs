@@ -7,9 +7,13 @@ pub use affinity::unreadable_requirement;
 
 use affinity::{Match, match_node};
 use k8s_openapi::api::core::v1::{Node, PodSpec, Taint};
-use slinky_api::labels::annotations::HOSTNAME_OVERRIDE;
+use slinky_api::labels::annotations::{FEATURES, HOSTNAME_OVERRIDE, NODE_CORDON_REASON, TOPOLOGY};
 use std::collections::BTreeMap;
 use taints::{NO_EXECUTE, NO_SCHEDULE, Tolerance, tolerance};
+
+/// The annotations of a Kubernetes node that decisions look at. Others move all the time: programs tell there that they
+/// are alive.
+const ANNOTATIONS: [&str; 4] = [FEATURES, HOSTNAME_OVERRIDE, NODE_CORDON_REASON, TOPOLOGY];
 
 /// What decisions need of a Kubernetes node.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -18,13 +22,13 @@ pub struct NodeFacts {
     pub name: String,
     /// Its labels.
     pub labels: BTreeMap<String, String>,
-    /// Its annotations.
+    /// Those of its annotations that decisions look at.
     pub annotations: BTreeMap<String, String>,
     /// What keeps pods away.
     pub taints: Vec<Taint>,
     /// Whether it is cordoned.
     pub unschedulable: bool,
-    /// Aspects of its state.
+    /// Those aspects of its state that may explain a cordon.
     pub conditions: Vec<NodeCondition>,
 }
 
@@ -41,18 +45,24 @@ pub struct NodeCondition {
     pub message: String,
 }
 
-impl From<&Node> for NodeFacts {
-    fn from(node: &Node) -> Self {
-        let metadata = node.metadata.clone();
+impl NodeFacts {
+    /// Reads a node. `propagated` are the types of conditions that explain a cordon.
+    pub fn new(node: &Node, propagated: &[String]) -> Self {
+        let metadata = &node.metadata;
         let spec = node.spec.as_ref();
+        let annotations = metadata.annotations.iter().flatten();
         let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
         Self {
-            name: metadata.name.unwrap_or_default(),
-            labels: metadata.labels.unwrap_or_default(),
-            annotations: metadata.annotations.unwrap_or_default(),
+            name: metadata.name.clone().unwrap_or_default(),
+            labels: metadata.labels.clone().unwrap_or_default(),
+            annotations: annotations
+                .filter(|(key, _)| ANNOTATIONS.contains(&key.as_str()))
+                .map(|(key, value)| (key.clone(), value.clone()))
+                .collect(),
             taints: spec.and_then(|spec| spec.taints.clone()).unwrap_or_default(),
             unschedulable: spec.and_then(|spec| spec.unschedulable).unwrap_or_default(),
             conditions: conditions
+                .filter(|condition| propagated.contains(&condition.type_))
                 .map(|condition| NodeCondition {
                     type_: condition.type_.clone(),
                     status: condition.status.clone(),

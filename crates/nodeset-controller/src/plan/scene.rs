@@ -86,7 +86,7 @@ impl Scene {
         super::testing::merge(&mut node, change);
         let node: k8s_openapi::api::core::v1::Node = serde_json::from_value(node).unwrap();
         let mut nodes = (*self.observed.nodes).clone();
-        nodes.insert(name.to_owned(), Arc::new(NodeFacts::from(&node)));
+        nodes.insert(name.to_owned(), Arc::new(NodeFacts::new(&node, &self.observed.propagated_conditions)));
         self.observed.nodes = Arc::new(nodes);
         self
     }

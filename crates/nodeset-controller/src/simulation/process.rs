@@ -58,7 +58,7 @@ impl Process {
         let world = World {
             nodesets: nodesets.store(),
             pods: PodCache::new(pods.store()),
-            nodes: NodeCache::new(nodes.store()),
+            nodes: NodeCache::new(nodes.store(), Arc::from([])),
             revisions: revisions.store(),
             ..fixture::world(edges, reached.controllers.clone())
         };

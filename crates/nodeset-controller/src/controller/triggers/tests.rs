@@ -70,11 +70,15 @@ fn heartbeat(second: &str) -> Value {
     json!({ "status": { "conditions": [{ "type": "Ready", "status": "True", "lastHeartbeatTime": second }] } })
 }
 
+fn condition(type_: &str) -> Value {
+    json!({ "status": { "conditions": [{ "type": type_, "status": "True", "reason": "r", "message": "m" }] } })
+}
+
 #[test]
 fn only_what_decisions_look_at_is_a_change_of_a_kubernetes_node() {
     let (store, mut writer) = reflector::store::<Node>();
     let (sender, changes) = futures::channel::mpsc::unbounded();
-    let nodes = NodeCache::new(store.clone());
+    let nodes = NodeCache::new(store.clone(), Arc::from(["DiskPressure".to_owned()]));
     let mut changes = node_changes(changes.boxed(), store, nodes.clone());
     let mut tells = |change: &Value| {
         let node = host("a", change);
@@ -85,7 +89,13 @@ fn only_what_decisions_look_at_is_a_change_of_a_kubernetes_node() {
     assert!(tells(&heartbeat("2027-01-01T00:00:00Z")), "a new node");
     let before = nodes.all();
     assert!(!tells(&heartbeat("2027-01-01T00:00:10Z")), "a heartbeat");
+    assert!(!tells(&condition("NetworkUnavailable")), "the state of what nobody asks for");
+    assert!(
+        !tells(&json!({ "metadata": { "annotations": { "agent.example.com/alive": "1" } } })),
+        "a program lives"
+    );
     assert!(Arc::ptr_eq(&before, &nodes.all()), "which makes nothing anew");
+    assert!(tells(&condition("DiskPressure")), "what may explain a cordon");
     assert!(tells(&json!({ "spec": { "unschedulable": true } })), "a cordon");
     assert!(nodes.all()["a"].unschedulable, "which decisions know of");
     assert!(!tells(&json!({ "spec": { "unschedulable": true } })), "nothing");

@@ -27,7 +27,7 @@ fn node(change: &Value) -> NodeFacts {
     for (key, value) in change.as_object().unwrap() {
         node[key] = value.clone();
     }
-    NodeFacts::from(&serde_json::from_value::<Node>(node).unwrap())
+    NodeFacts::new(&serde_json::from_value::<Node>(node).unwrap(), &["DiskPressure".to_owned()])
 }
 
 fn tainted(taints: &Value) -> NodeFacts {
@@ -211,9 +211,14 @@ fn a_hostname_comes_from_the_node(#[case] name: &str, #[case] named: Option<&str
 #[test]
 fn a_heartbeat_changes_no_fact() {
     let at = |time: &str| {
-        node(&json!({ "status": { "conditions": [{
-            "type": "DiskPressure", "status": "True", "reason": "Full", "message": "no space", "lastHeartbeatTime": time,
-        }] } }))
+        let full = json!({ "type": "DiskPressure", "status": "True", "reason": "Full", "message": "no space",
+            "lastHeartbeatTime": time });
+        let other =
+            json!({ "type": "NetworkUnavailable", "status": "False", "message": format!("probed {time}") });
+        node(&json!({
+            "metadata": { "name": "node-a", "annotations": { "agent.example.com/alive": time, TOPOLOGY: "b0" } },
+            "status": { "conditions": [other, full] },
+        }))
     };
     assert_eq!(at("2026-01-01T00:00:00Z"), at("2026-01-01T00:00:10Z"));
     let expected = NodeCondition {
@@ -223,4 +228,6 @@ fn a_heartbeat_changes_no_fact() {
         message: "no space".to_owned(),
     };
     assert_eq!(at("2026-01-01T00:00:00Z").conditions, [expected]);
+    let annotations = BTreeMap::from([(TOPOLOGY.to_owned(), "b0".to_owned())]);
+    assert_eq!(at("2026-01-01T00:00:00Z").annotations, annotations);
 }
