@@ -3,10 +3,12 @@
 mod fresh;
 mod nodes;
 mod pods;
+mod secrets;
 
 pub use fresh::FreshPods;
 pub use nodes::NodeCache;
 pub use pods::{PodCache, concerns, nodesets_of, trim_pod};
+pub use secrets::SecretHashes;
 
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;

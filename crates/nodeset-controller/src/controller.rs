@@ -4,7 +4,7 @@
 mod triggers;
 
 use crate::announce::announce;
-use crate::cache::{FreshPods, NodeCache, PodCache, trim_claim, trim_pod, trim_revision};
+use crate::cache::{FreshPods, NodeCache, PodCache, SecretHashes, trim_claim, trim_pod, trim_revision};
 use crate::children::apply_children;
 use crate::execute::{Bases, Edges, Failure, Report, Verdict, mirror_pods};
 use crate::observe::observe;
@@ -19,7 +19,6 @@ use futures::channel::mpsc::{UnboundedSender, unbounded};
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Secret;
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::{Controller as Runner, WatchStreamExt, watcher};
@@ -175,6 +174,8 @@ async fn run(scope: Scope, process: Process) -> anyhow::Result<()> {
     };
     let node_changes =
         triggers::node_changes(node_events.touched_objects().boxed(), node_store, nodes.clone());
+    let secret_hashes = SecretHashes::default();
+    let secret_changes = triggers::secret_changes(scope.metadata_events(everything()), secret_hashes.clone());
     let stopping = scope.clone();
     let edges = Edges {
         client: scope.effects_client(),
@@ -197,6 +198,7 @@ async fn run(scope: Scope, process: Process) -> anyhow::Result<()> {
         services,
         budgets,
         configs,
+        secret_hashes,
         clusters,
         client: scope.client(),
         edges,
@@ -229,7 +231,7 @@ async fn run(scope: Scope, process: Process) -> anyhow::Result<()> {
         .owns_stream(config_changes)
         .watches_stream(spec_changes(controller_changes, controllers.clone()), members.of_controller())
         .watches_stream(restapi_changes, members.of_restapi())
-        .watches_stream(scope.changes::<Secret>(everything()), members.of_secret())
+        .watches_stream(secret_changes, members.of_secret())
         .reconcile_on(members.of_slurm())
         .reconcile_on(woken);
     scope.run_controller(controller, reconcile, context).await;

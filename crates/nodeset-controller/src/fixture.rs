@@ -1,7 +1,7 @@
 //! What the tests of several modules start from.
 
 use crate::build::{Hashes, WorkerTemplate, build_template};
-use crate::cache::{FreshPods, NodeCache, PodCache};
+use crate::cache::{FreshPods, NodeCache, PodCache, SecretHashes};
 use crate::execute::Edges;
 use crate::slurm::{Clusters, Connect, KeyError, Surroundings};
 use crate::world::World;
@@ -159,6 +159,7 @@ pub fn world(edges: Edges, controllers: Store<Controller>) -> World {
         services: reflector::store().0,
         budgets: reflector::store().0,
         configs: reflector::store().0,
+        secret_hashes: SecretHashes::default(),
         clusters: edges.clusters.clone(),
         client: edges.client.clone(),
         edges,

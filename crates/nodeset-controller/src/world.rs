@@ -1,7 +1,7 @@
 //! What a reconcile works with: caches, clients, and what is remembered of each NodeSet.
 
 use crate::announce::Announced;
-use crate::cache::{FreshPods, NodeCache, PodCache};
+use crate::cache::{FreshPods, NodeCache, PodCache, SecretHashes};
 use crate::execute::Edges;
 use crate::plan::Backoff;
 use crate::slurm::Clusters;
@@ -40,6 +40,8 @@ pub struct World {
     pub budgets: Store<PodDisruptionBudget>,
     /// The ConfigMaps of their sshd.
     pub configs: Store<ConfigMap>,
+    /// The Secrets of their sssd.
+    pub secret_hashes: SecretHashes,
     /// The Slurm clusters.
     pub clusters: Clusters,
     /// For reads.

@@ -145,10 +145,22 @@ impl Scope {
     where
         K: Watched + Resource<Scope = NamespaceResourceScope>,
     {
+        self.metadata_events(config).touched_objects().boxed()
+    }
+
+    /// The same with the beginnings and ends of lists, for those who keep something of what they read by name: of an
+    /// object that went while the watch was broken, only its absence in the next list tells.
+    pub fn metadata_events<K>(
+        &self,
+        config: watcher::Config,
+    ) -> BoxStream<'static, watcher::Result<watcher::Event<PartialObjectMeta<K>>>>
+    where
+        K: Watched + Resource<Scope = NamespaceResourceScope>,
+    {
         let events = watcher(self.api::<PartialObjectMeta<K>>(), config)
             .default_backoff()
             .filter_map(|event| futures::future::ready(without_errors(event)));
-        events.map(Ok).touched_objects().boxed()
+        events.map(Ok).boxed()
     }
 
     /// Resolves when all caches are filled that were made by now.

@@ -1,13 +1,13 @@
 //! Which NodeSets are concerned when something changes.
 
-use crate::cache::{NodeCache, PodCache, nodesets_of};
+use crate::cache::{NodeCache, PodCache, SecretHashes, nodesets_of};
 use crate::slurm::{ClusterKey, Clusters};
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::{Node, Pod, Secret};
 use kube::core::PartialObjectMeta;
 use kube::runtime::reflector::{ObjectRef, Store};
-use kube::runtime::watcher;
+use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Resource, ResourceExt};
 use operator_runtime::{changed_facts, find};
 use slinky_api::labels::APP_INSTANCE;
@@ -47,6 +47,14 @@ pub fn node_changes(
     changed_facts(changes, store, move |node| reader.facts(node))
         .inspect_ok(move |_| nodes.invalidate())
         .boxed()
+}
+
+/// Secrets that changed. The cache of their hashes learns of it first.
+pub fn secret_changes(
+    events: BoxStream<'static, watcher::Result<watcher::Event<PartialObjectMeta<Secret>>>>,
+    hashes: SecretHashes,
+) -> BoxStream<'static, watcher::Result<PartialObjectMeta<Secret>>> {
+    events.inspect_ok(move |event| hashes.observe(event)).touched_objects().boxed()
 }
 
 /// The NodeSets with a pod on a Kubernetes node, and those that could get one there.

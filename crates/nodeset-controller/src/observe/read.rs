@@ -122,7 +122,13 @@ fn claims(nodeset: &NodeSet, world: &World) -> BTreeMap<String, Arc<PersistentVo
 async fn sssd_conf(nodeset: &NodeSet, world: &World) -> Result<String, ReferenceError> {
     let Some(ssh) = nodeset.spec.enabled_ssh() else { return Ok(hash_bytes(&[])) };
     let namespace = nodeset.namespace().unwrap_or_default();
-    let found =
-        follow(world.client.clone(), &namespace, "spec.ssh.sssdConfRef", Some(&ssh.sssd_conf_ref)).await?;
-    Ok(hash_bytes(&found.value.0))
+    let (client, selector) = (world.client.clone(), &ssh.sssd_conf_ref);
+    let read = async {
+        let found = follow(client, &namespace, "spec.ssh.sssdConfRef", Some(selector)).await?;
+        Ok(hash_bytes(&found.value.0))
+    };
+    world.secret_hashes.get(&namespace, selector, read).await
 }
+
+#[cfg(test)]
+mod tests;

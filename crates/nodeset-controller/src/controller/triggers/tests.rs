@@ -108,6 +108,24 @@ fn only_what_decisions_look_at_is_a_change_of_a_kubernetes_node() {
     assert!(tells(&json!({ "spec": { "taints": [{ "key": "k", "effect": "NoExecute" }] } })), "a taint");
 }
 
+#[test]
+fn what_is_kept_of_a_secret_is_forgotten_before_anybody_hears_of_its_change() {
+    let (sender, events) = futures::channel::mpsc::unbounded();
+    let hashes = SecretHashes::default();
+    let mut changes = secret_changes(events.boxed(), hashes.clone());
+    let selector = serde_json::from_value(json!({ "name": "sssd", "key": "sssd.conf" })).unwrap();
+    let told = |now: &str| {
+        let read = futures::future::ready(Ok::<_, ()>(now.to_owned()));
+        hashes.get("ns", &selector, read).now_or_never().unwrap().unwrap()
+    };
+    assert_eq!((told("old"), told("new")), ("old".to_owned(), "old".to_owned()));
+    let metadata = json!({ "name": "sssd", "namespace": "ns" });
+    let secret: PartialObjectMeta<Secret> = serde_json::from_value(json!({ "metadata": metadata })).unwrap();
+    sender.unbounded_send(Ok(Event::Apply(secret))).unwrap();
+    assert!(changes.next().now_or_never().is_some());
+    assert_eq!(told("new"), "new");
+}
+
 /// Nobody asks Slurm here.
 struct Nowhere;
 
