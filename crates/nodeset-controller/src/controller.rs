@@ -21,13 +21,14 @@ use futures::{StreamExt, TryStreamExt};
 use jiff::Timestamp;
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::{ObjectRef, Store};
-use kube::runtime::{Controller as Runner, WatchStreamExt, watcher};
+use kube::runtime::{Controller as Runner, watcher};
 use kube::{Api, ResourceExt};
 use operator_runtime::backoff::ErrorBackoff;
 use operator_runtime::error::chain;
 use operator_runtime::events::{EventType, Notice};
 use operator_runtime::{
     Class, Classify, ObjectKey, PassError, PerObject, Runtime, Scope, apply, changed_facts, spec_changes,
+    touched,
 };
 use slinky_api::labels::{APP_NAME, App};
 use slinky_api::v1beta1::{Controller, NodeSet, NodeSetStatus, RestApi};
@@ -159,7 +160,7 @@ async fn run(scope: Scope, process: Process) -> anyhow::Result<()> {
     let (budgets, budget_changes) = scope.cache(everything());
     let (configs, config_changes) = scope.cache(workers());
     let (pods, nodes) =
-        (PodCache::new(pod_store), NodeCache::new(node_store.clone(), propagated_conditions.clone()));
+        (PodCache::new(pod_store.clone()), NodeCache::new(node_store.clone(), propagated_conditions.clone()));
     let clusters = Clusters::start(&scope, controllers.clone(), restapis, Arc::new(now));
     let bases = Arc::new(Bases::default());
     let members =
@@ -167,13 +168,14 @@ async fn run(scope: Scope, process: Process) -> anyhow::Result<()> {
     let (wake, woken) = unbounded();
     let pod_changes = {
         let (pods, bases) = (pods.clone(), bases.clone());
-        pod_events.inspect_ok(move |event| {
+        let observed = pod_events.inspect_ok(move |event| {
             pods.observe(event);
             bases.observe(event);
-        })
+        });
+        touched(pod_store, observed)
     };
     let node_changes =
-        triggers::node_changes(node_events.touched_objects().boxed(), node_store, nodes.clone());
+        triggers::node_changes(touched(node_store.clone(), node_events), node_store, nodes.clone());
     let secret_hashes = SecretHashes::default();
     let secret_changes = triggers::secret_changes(scope.metadata_events(everything()), secret_hashes.clone());
     let stopping = scope.clone();
@@ -220,14 +222,16 @@ async fn run(scope: Scope, process: Process) -> anyhow::Result<()> {
         };
         nodeset_changes.inspect_ok(forget).boxed()
     };
-    let World { nodesets, controllers, pods, .. } = context.world.as_ref();
+    let World { nodesets, controllers, pods, claims, revisions, .. } = context.world.as_ref();
     let controller = Runner::for_stream(wishes(nodeset_changes, nodesets.clone()), nodesets.clone())
-        .watches_stream(pod_changes.touched_objects(), |pod| triggers::of_pod(&pod))
+        .watches_stream(pod_changes, |pod| triggers::of_pod(&pod))
         .watches_stream(node_changes, triggers::of_node(nodesets.clone(), pods.clone()))
-        .watches_stream(claim_events.touched_objects(), |claim| triggers::of_label(&claim))
+        .watches_stream(touched(claims.clone(), claim_events), |claim| triggers::of_label(&claim))
         .watches_stream(service_changes, |service| triggers::of_owners(&service))
         .watches_stream(budget_changes, |budget| triggers::of_owners(&budget))
-        .watches_stream(revision_events.touched_objects(), |revision| triggers::of_owners(&revision))
+        .watches_stream(touched(revisions.clone(), revision_events), |revision| {
+            triggers::of_owners(&revision)
+        })
         .owns_stream(config_changes)
         .watches_stream(spec_changes(controller_changes, controllers.clone()), members.of_controller())
         .watches_stream(restapi_changes, members.of_restapi())

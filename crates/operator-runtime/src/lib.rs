@@ -26,6 +26,7 @@ mod run;
 mod runtime;
 mod scope;
 mod tasks;
+mod touched;
 
 pub use args::Args;
 pub use error::{Class, Classify};
@@ -37,6 +38,7 @@ pub use ready::Gate;
 pub use run::run;
 pub use runtime::Runtime;
 pub use scope::{Scope, Watched, changed_facts, find, find_or_read, referrers, spec_changes};
+pub use touched::touched;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -7,6 +7,7 @@ use crate::metrics::{KindLabel, METRICS};
 use crate::per_object::ObjectKey;
 use crate::readable::readable;
 use crate::runtime::Runtime;
+use crate::touched::touched;
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
 use k8s_openapi::NamespaceResourceScope;
@@ -91,7 +92,7 @@ impl Scope {
             watcher(self.api::<DeserializeGuard<K>>(), config).default_backoff().filter_map(move |event| {
                 futures::future::ready(event.map(|event| readable(event, &cache, &told)).transpose())
             });
-        (store, self.fill(writer, events).touched_objects().boxed())
+        (store.clone(), touched(store, self.fill(writer, events)))
     }
 
     /// A cache of any objects, and what happens to them. `trim` takes out of each object what nobody needs before it is

@@ -238,6 +238,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_cluster_is_new_for_a_minute_after_its_first_answer() {
+        let (start, mut memory) = (Instant::now(), Memory::default());
+        let mut is_new = |second| {
+            let now = start + Duration::from_secs(second);
+            let asked = memory.ask(now, Timestamp::UNIX_EPOCH);
+            memory.nodes_listed(asked, NodeList { nodes: vec![], as_of: None });
+            let View::Known(known) = memory.view(now) else { panic!("it was told") };
+            known.is_new
+        };
+        assert_eq!([0, 59, 60, 600].map(&mut is_new), [true, true, false, false]);
+    }
+
+    #[test]
     fn silence_is_told_to_the_second() {
         let start = Instant::now();
         let mut memory = Memory::default();
