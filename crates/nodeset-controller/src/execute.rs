@@ -83,7 +83,9 @@ pub async fn perform(work: Work, edges: &Edges) -> Report {
     let mut report = Report::default();
     cut_to_size(&mut effects, &mut report);
     perform_effects(&nodeset, effects, basis, edges, &mut report).await;
-    if !node_mirrors.is_empty()
+    // What is planned anew tells anew what Slurm nodes should say.
+    if !matches!(report.verdict, Verdict::NeedFresh(_))
+        && !node_mirrors.is_empty()
         && let Some(cluster) = edges.clusters.cluster(&ClusterKey::of(&nodeset))
     {
         mirror_nodes(&node_mirrors, &cluster, &mut report).await;

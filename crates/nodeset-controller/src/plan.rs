@@ -18,6 +18,7 @@ mod release;
 mod reservation;
 mod revision;
 mod roster;
+mod service;
 #[cfg(test)]
 pub mod testing;
 mod update;
@@ -30,7 +31,7 @@ pub use scene::short;
 #[cfg(test)]
 mod tests;
 
-pub use conduct::{WaitFor, Waiting, is_foreign};
+pub use conduct::{WaitFor, Waiting};
 pub use daemons::Nodes;
 pub use decide::plan;
 pub use effect::{Drain, Effect, Evidence, NewPod, NodeMirror, PodMirror, Removal, Undo, Why};
@@ -44,6 +45,7 @@ pub use release::{Leaving, PartitionFate, is_forced, partition_fate, records_mat
 pub use reservation::{Told, matters as reservation_matters};
 pub use revision::RevisionStep;
 pub use roster::Backoff;
+pub use service::is_foreign;
 
 use crate::worker::Worker;
 use revision::Revisions;

@@ -3,7 +3,7 @@
 
 use crate::execute::{Report, Seen, Verdict, Work, perform};
 use crate::observe::{Observed, observe_live};
-use crate::plan::{Effect, NodeMirror, Plan, Why, plan};
+use crate::plan::{Effect, NodeMirror, Plan, plan};
 use crate::status::EffectsState;
 use crate::world::World;
 use expectations::{Basis, WaitReason};
@@ -67,7 +67,6 @@ pub async fn carry_out(
         Work { nodeset: order.nodeset, effects: order.effects, node_mirrors: order.node_mirrors, basis };
     let mut views = 0;
     loop {
-        let effects = work.effects.clone();
         let mut report = perform(work, &world.edges).await;
         if let Verdict::NeedFresh(basis) = report.verdict.clone() {
             let anew =
@@ -86,7 +85,7 @@ pub async fn carry_out(
         if views > 0 && report.verdict == Verdict::Idle {
             report.verdict = Verdict::Overtaken;
         }
-        remember(&nodeset, &effects, &report, world, clock());
+        remember(&nodeset, &report, world, clock());
         return report;
     }
 }
@@ -101,25 +100,18 @@ async fn plan_anew(
     let Some(observed) = observe_live(nodeset, world).await? else { return Ok(None) };
     let plan = plan(&observed, clock());
     let nodeset = observed.nodeset;
-    Ok(Some(Work { nodeset, effects: plan.effects, node_mirrors: vec![], basis: Some(basis) }))
+    Ok(Some(Work { nodeset, effects: plan.effects, node_mirrors: plan.node_mirrors, basis: Some(basis) }))
 }
 
 /// Keeps what the next pass should know.
-fn remember(nodeset: &NodeSet, effects: &[Effect], report: &Report, world: &World, now: Timestamp) {
+fn remember(nodeset: &NodeSet, report: &Report, world: &World, now: Timestamp) {
     if world.is_gone(nodeset) {
         return;
     }
     world.memory.with(nodeset, |memory| {
         memory.effects = state_of(report);
-        if !matches!(report.verdict, Verdict::Performed { .. }) {
-            return;
-        }
-        for effect in effects {
-            if let Effect::Delete(removal) = effect
-                && matches!(removal.why, Why::Failed | Why::Succeeded)
-            {
-                memory.failed(&removal.pod.name, now);
-            }
+        for pod in &report.cleared {
+            memory.failed(pod, now);
         }
     });
 }

@@ -166,9 +166,14 @@ impl Worker {
     pub fn reference(&self) -> PodRef {
         PodRef {
             name: self.pod.name_any(),
-            uid: self.pod.uid().unwrap_or_default(),
+            uid: self.uid().to_owned(),
             version: self.pod.resource_version().unwrap_or_default(),
         }
+    }
+
+    /// The pod's UID.
+    pub fn uid(&self) -> &str {
+        self.pod.metadata.uid.as_deref().unwrap_or_default()
     }
 
     /// The pod's name.
@@ -203,6 +208,11 @@ impl Worker {
             Some(_) if min_ready.is_zero() || min_ready.is_negative() => true,
             Some(ready) => ready.since.is_some_and(|since| now.duration_since(since) > min_ready),
         }
+    }
+
+    /// Whether it works, and has been ready for long enough.
+    pub fn serves(&self, min_ready: SignedDuration, now: Timestamp) -> bool {
+        self.is_alive() && self.is_available(min_ready, now)
     }
 
     /// Whether its Slurm node was ever seen.

@@ -129,7 +129,7 @@ async fn delete<'e>(
             Ok(live) => live.map(|live| Worker::new(Arc::new(live))),
             Err(fault) => return Ok(Outcome::Failed(fault)),
         };
-        match live.filter(|live| live.reference().uid == pod.uid && !live.terminating) {
+        match live.filter(|live| live.uid() == pod.uid && !live.terminating) {
             Some(live) if still_to_go(&live, removal) => pod = live.reference(),
             Some(_) => return Ok(Outcome::Changed),
             None => {
@@ -168,6 +168,9 @@ fn tell(batch: &Batch<'_>, removal: &Removal, outcome: Outcome, report: &mut Rep
         Outcome::Deleted => {
             info!(batch = %batch.id, pod = name, why = ?removal.why, "Deleted a pod");
             report.did(Deed::Deleted);
+            if matches!(removal.why, Why::Failed | Why::Succeeded) {
+                report.cleared.push(name.clone());
+            }
             if removal.why == Why::Unregistered {
                 report.told.tell(Topic::PodUnregistered, subject(String::new()));
             }

@@ -26,6 +26,8 @@ pub struct Report {
     pub failures: Vec<Failure>,
     /// What has to happen elsewhere before the rest can be done, for people.
     pub waits: Vec<String>,
+    /// The pods that had ended by themselves and were deleted, by name.
+    pub cleared: Vec<String>,
     /// When to plan again at the latest, failures aside.
     pub again: Option<Duration>,
     pub(super) told: Notices,

@@ -1,21 +1,18 @@
 //! How workers leave, stay and come back: marked before drained, drained before deleted, unmarked before undrained; and
 //! nothing that somebody else ordered is undone or overwritten.
 
-use super::cordon_reason::{self, is_ours};
+use super::cordon_reason;
 use super::daemons::Nodes;
 use super::effect::{Drain, Effect, Evidence, Removal, Undo, Why};
 use super::order::removal_order;
 use super::roster::{BURST, Fate, Roster};
+use super::service::{drain, is_free, undo};
 use super::update::Allowance;
 use super::work::sight;
 use crate::slurm::{Sight, View};
 use crate::worker::{Cause, Cordon, Worker};
 use jiff::{SignedDuration, Timestamp};
-use slurm_rest::{Node, NodeState};
 use std::collections::BTreeMap;
-
-/// What slurmctld says of a node that it took out of service because its slurmd was silent.
-const NOT_RESPONDING: &str = "Not responding";
 
 /// What all workers of a NodeSet are treated by.
 pub struct Conduct<'a> {
@@ -80,7 +77,8 @@ impl Conduct<'_> {
         let mut conducted = Conducted::default();
         // Those that leave for good are not among those that an update may count on.
         let remains = |worker: &&&Worker| !matches!(roster.fate(worker), Fate::Leave(Cause::ScaleIn, _));
-        let available = sorted.iter().filter(remains).filter(|worker| self.serves(worker)).count();
+        let available =
+            sorted.iter().filter(remains).filter(|worker| worker.serves(self.min_ready, self.now)).count();
         let mut deletes = Deletes { left: BURST, available };
         let held = Held::new(workers, roster);
         for worker in sorted {
@@ -95,10 +93,6 @@ impl Conduct<'_> {
             }
         }
         conducted
-    }
-
-    fn serves(&self, worker: &Worker) -> bool {
-        worker.is_alive() && worker.is_available(self.min_ready, self.now)
     }
 
     fn sight(&self, worker: &Worker) -> Sight<'_> {
@@ -182,7 +176,7 @@ impl Conduct<'_> {
         conducted: &mut Conducted,
     ) {
         let at_once = self.is_scheduled && why == Why::Outdated;
-        if cause == Cause::Update && !at_once && self.serves(worker) {
+        if cause == Cause::Update && !at_once && worker.serves(self.min_ready, self.now) {
             if deletes.available <= self.allowance.floor() {
                 return conducted.wait(worker, WaitFor::Others);
             }
@@ -249,60 +243,6 @@ impl<'w> Held<'w> {
 
 fn holds(worker: &Worker, roster: &Roster) -> bool {
     worker.terminating || worker.cordon != Cordon::None || !matches!(roster.fate(worker), Fate::Stay)
-}
-
-/// What of ours keeps the node of a worker that should work from working.
-fn undo(worker: &Worker, node: &Node) -> Option<Undo> {
-    if !worker.is_healthy() || worker.cordoned_by_person {
-        return None;
-    }
-    let drained = is_out(node);
-    let down = node.is(&NodeState::Down);
-    let name = node.name.clone();
-    if is_ours(&node.reason) {
-        let made_before = worker.created.zip(node.reason_changed_at).is_none_or(|(made, said)| made <= said);
-        // A drain that was meant for the pod before this one ends when the slurmd of this one is there.
-        let registered = has_registered_since(node) || made_before;
-        return match (drained, down) {
-            (_, true) if registered => Some(Undo::Resume(name)),
-            (true, false) if registered => Some(Undo::Undrain(name)),
-            _ => None,
-        };
-    }
-    // Silent because its pod was gone, and now there is another one.
-    let replaced = worker.began.zip(node.reason_changed_at).is_some_and(|(began, said)| began >= said);
-    let silent = down && !drained && node.reason.contains(NOT_RESPONDING);
-    (silent && replaced && has_registered_since(node)).then_some(Undo::Resume(name))
-}
-
-/// Whether a slurmd registered that started after the reason was given.
-fn has_registered_since(node: &Node) -> bool {
-    node.slurmd_start_time.zip(node.reason_changed_at).is_some_and(|(started, said)| started >= said)
-}
-
-/// Whether nobody else has a say about the node: no reason of theirs, and slurmctld does not miss it.
-fn is_free(node: &Node) -> bool {
-    (node.reason.is_empty() || is_ours(&node.reason))
-        && !(node.is(&NodeState::Down) && node.reason.contains(NOT_RESPONDING))
-}
-
-/// Whether the reason of a node is neither ours nor slurmctld's own. What slurmctld added to a drain is all its own once
-/// that drain is lifted.
-pub fn is_foreign(node: &Node) -> bool {
-    let reason = node.reason.as_str();
-    let slurms = if is_out(node) { reason == NOT_RESPONDING } else { reason.ends_with(NOT_RESPONDING) };
-    !(reason.is_empty() || is_ours(reason) || slurms)
-}
-
-/// Whether a drain keeps the node from getting jobs.
-fn is_out(node: &Node) -> bool {
-    node.is(&NodeState::Drain) && !node.is(&NodeState::Undrain)
-}
-
-/// The drain that a node lacks. It keeps the reason that somebody else gave.
-fn drain(node: &Node, reason: &str) -> Option<Drain> {
-    let reason = if is_foreign(node) { String::new() } else { reason.to_owned() };
-    (!is_out(node)).then(|| Drain { node: node.name.clone(), reason })
 }
 
 fn retire(worker: &Worker, cause: Cause, drain: Option<Drain>) -> Effect {

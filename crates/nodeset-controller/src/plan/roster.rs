@@ -46,12 +46,12 @@ pub struct Roster {
 impl Roster {
     /// What becomes of a worker.
     pub fn fate(&self, worker: &Worker) -> Fate {
-        self.fates.get(&uid(worker)).copied().unwrap_or(Fate::Stay)
+        self.fates.get(worker.uid()).copied().unwrap_or(Fate::Stay)
     }
 
     /// Decides about a worker.
     pub fn decide(&mut self, worker: &Worker, fate: Fate) {
-        self.fates.insert(uid(worker), fate);
+        self.fates.insert(worker.uid().to_owned(), fate);
     }
 
     /// Leaves those as they are that were to leave for such a cause: whether they still are cannot be told now.
@@ -78,10 +78,6 @@ impl Roster {
     pub fn stays(&self, worker: &Worker) -> bool {
         self.fate(worker) == Fate::Stay
     }
-}
-
-fn uid(worker: &Worker) -> String {
-    worker.reference().uid
 }
 
 /// When pods that fail again and again may be replaced, by name: the next one at the same place has the same.

@@ -96,17 +96,15 @@ impl Update<'_> {
             .into_iter()
             .filter(|worker| worker.is_healthy())
             .partition(|worker| worker.is_marked(Cause::Update));
-        let serving = |workers: &[&Worker]| workers.iter().filter(|worker| self.serves(worker)).count();
+        let serving = |workers: &[&Worker]| {
+            workers.iter().filter(|worker| worker.serves(self.min_ready, self.now)).count()
+        };
         let others_serve = serving(staying).saturating_sub(serving(&chosen));
         let budget = others_serve.saturating_sub(self.allowance.floor());
-        others.retain(|worker| self.serves(worker));
+        others.retain(|worker| worker.serves(self.min_ready, self.now));
         others.sort_by(|one, other| removal_order(one, other));
         chosen.extend(others.into_iter().take(budget));
         chosen
-    }
-
-    fn serves(&self, worker: &Worker) -> bool {
-        worker.is_alive() && worker.is_available(self.min_ready, self.now)
     }
 
     fn is_reserved(&self, worker: &Worker, reservation: &str) -> bool {
@@ -122,7 +120,10 @@ impl Update<'_> {
         if !matches!(self.slurm, View::Known(_)) {
             return;
         }
-        let serving = self.workers.iter().filter(|worker| roster.stays(worker) && self.serves(worker));
+        let serving = self
+            .workers
+            .iter()
+            .filter(|worker| roster.stays(worker) && worker.serves(self.min_ready, self.now));
         let budget = serving.count().saturating_sub(self.allowance.floor());
         let mut lost: Vec<_> = self
             .workers

@@ -19,6 +19,22 @@ async fn a_pod_is_deleted_on_a_look_and_gently() {
     assert_eq!(notices[0].related.as_ref().unwrap().uid.as_ref(), Some(&pod.uid));
 }
 
+#[tokio::test(start_paused = true)]
+async fn of_the_pods_that_ended_those_are_told_that_were_deleted() {
+    let world = World::new(&[]).await;
+    let effects = ["w-0", "w-1", "w-2"].map(|name| {
+        let pod = world.pod(name, &json!({ "status": { "phase": "Failed" } }));
+        let why = if name == "w-2" { Why::Surplus } else { Why::Failed };
+        Effect::Delete(Removal { pod, evidence: Evidence::Needless, why })
+    });
+    world.fate(|call| match call.target.name.as_str() {
+        "w-0" => Fate::Refused(Failure::InternalError),
+        _ => Fate::Served,
+    });
+    let report = world.perform(effects.to_vec()).await;
+    assert_eq!((report.count(Deed::Deleted), report.cleared), (2, vec!["w-1".to_owned()]));
+}
+
 fn nothing(_: &World) {}
 
 fn submit_job(world: &World) {
