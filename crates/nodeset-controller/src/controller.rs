@@ -47,8 +47,11 @@ const PASS_PAUSE: Duration = Duration::from_millis(200);
 /// make work for one batch, not for one each.
 const BATCH_PAUSE: Duration = Duration::from_millis(500);
 
-/// The longest that work for a NodeSet waits after a failure. Somebody may have mended the cause, and nobody tells us.
-const LONGEST_HOLD: Duration = Duration::from_secs(30);
+/// How long work for a NodeSet waits after a batch of which a part failed: the rest goes on.
+const PARTIAL_PAUSE: Duration = Duration::from_secs(1);
+/// The longest that it waits if nothing could be done. Somebody may have mended the cause, and nobody tells us; and there
+/// may be other things to do by then.
+const LONGEST_HOLD: Duration = Duration::from_secs(10);
 /// When to see whether a NodeSet has the finalizers that it was to get: our own write may have been the one that another
 /// one of ours lost against, and that brings no pass.
 const HOLD_PAUSE: Duration = Duration::from_secs(1);
@@ -302,7 +305,7 @@ async fn pass(nodeset: Arc<NodeSet>, context: Arc<Context>) -> Result<Action, Er
     let status = status(&observed, &plan, &effects, now);
     let told = context.tell(&nodeset, &status, now).await;
     let later = told.as_ref().ok().copied().flatten();
-    let held = plan.hold.is_some().then_some(HOLD_PAUSE);
+    let held = (plan.hold.is_some() && children.is_ok()).then_some(HOLD_PAUSE);
     let again = [plan.again, ordered, unsaid, later, held, again(&observed, &plan, &status, now)];
     let again = again.into_iter().flatten().fold(RESYNC, Duration::min);
     let trouble = children.map_err(Trouble::from).err().or_else(|| told.err().map(Trouble::from));
@@ -387,10 +390,15 @@ impl Context {
         // What failed, or was decided on an old view, is left alone for a while, whatever happens meanwhile.
         let failed = !report.failures.is_empty()
             || matches!(report.verdict, Verdict::Unavailable(_) | Verdict::Overtaken);
-        if failed {
+        if failed && report.done.is_empty() {
             self.pause(self.backoff.next(nodeset).min(LONGEST_HOLD)).await;
+        } else if failed {
+            self.pause(PARTIAL_PAUSE).await;
         } else {
             self.backoff.forget(&ObjectKey::of(nodeset));
+        }
+        if self.forget_gone(nodeset) {
+            return;
         }
         self.world.memory.with(nodeset, |memory| memory.busy = false);
         let delay = report.again.filter(|_| !failed);

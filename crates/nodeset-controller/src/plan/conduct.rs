@@ -12,7 +12,7 @@ use super::work::sight;
 use crate::slurm::{Sight, View};
 use crate::worker::{Cause, Cordon, Worker};
 use jiff::{SignedDuration, Timestamp};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What all workers of a NodeSet are treated by.
 pub struct Conduct<'a> {
@@ -87,7 +87,9 @@ impl Conduct<'_> {
                 Fate::Clear(why, not_before) => {
                     self.clear(worker, why, not_before, &mut deletes, &mut conducted);
                 }
-                Fate::Leave(cause, why) => self.leave(worker, cause, why, &mut deletes, &mut conducted),
+                Fate::Leave(cause, why) => {
+                    self.leave(worker, (cause, why), &held, &mut deletes, &mut conducted);
+                }
                 Fate::Stay => conducted.effects.extend(self.stay(worker, &held)),
                 Fate::Wait => {}
             }
@@ -126,14 +128,15 @@ impl Conduct<'_> {
     fn leave(
         &self,
         worker: &Worker,
-        cause: Cause,
-        why: Why,
+        (cause, why): (Cause, Why),
+        held: &Held<'_>,
         deletes: &mut Deletes,
         conducted: &mut Conducted,
     ) {
         let (name, sight) = (worker.slurm_name.clone(), self.sight(worker));
-        // The pod may be the last to tell that it runs.
-        if !worker.started && !worker.was_registered() && !matches!(sight, Sight::Present(_)) {
+        // The pod may be the last to tell that it runs, unless the Slurm node is another one's.
+        let may_run = matches!(sight, Sight::Present(_)) && !held.runs_elsewhere(worker);
+        if !worker.started && !worker.was_registered() && !may_run {
             return deletes.push(worker, Evidence::Needless, why, conducted);
         }
         match sight {
@@ -221,22 +224,33 @@ impl Conduct<'_> {
     }
 }
 
-/// How many workers want each Slurm node out of service. There may be two of one Slurm node, where pods were taken over.
-struct Held<'w>(BTreeMap<&'w str, usize>);
+/// What the workers of each Slurm node do to it. There may be two of one, where pods were taken over.
+struct Held<'w> {
+    /// How many want it out of service.
+    out: BTreeMap<&'w str, usize>,
+    /// Which have a worker whose slurmd may have run.
+    running: BTreeSet<&'w str>,
+}
 
 impl<'w> Held<'w> {
     fn new(workers: &'w [Worker], roster: &Roster) -> Self {
-        let mut held = BTreeMap::new();
+        let mut out = BTreeMap::new();
         for worker in workers.iter().filter(|worker| holds(worker, roster)) {
-            *held.entry(worker.slurm_name.as_str()).or_default() += 1;
+            *out.entry(worker.slurm_name.as_str()).or_default() += 1;
         }
-        Self(held)
+        let running = workers.iter().filter(|worker| worker.started);
+        Self { out, running: running.map(|worker| worker.slurm_name.as_str()).collect() }
+    }
+
+    /// Whether the Slurm node of a worker that did not start is another one's.
+    fn runs_elsewhere(&self, worker: &Worker) -> bool {
+        !worker.started && self.running.contains(worker.slurm_name.as_str())
     }
 
     /// Whether another worker of the same Slurm node wants that out of service: one that goes, or has a cordon. A worker
     /// with a cordon counts itself.
     fn by_others(&self, worker: &Worker) -> bool {
-        let all = self.0.get(worker.slurm_name.as_str()).copied().unwrap_or_default();
+        let all = self.out.get(worker.slurm_name.as_str()).copied().unwrap_or_default();
         all > usize::from(worker.cordon != Cordon::None)
     }
 }

@@ -133,7 +133,7 @@ impl Mirrors<'_> {
         if !self.nodeset.spec.workload_disruption_protection {
             return Some(false);
         }
-        match (self.slurm, self.slurm.sight(&worker.slurm_name)) {
+        match (self.slurm, work::sight(self.slurm, worker)) {
             (_, Sight::Present(node)) => Some(node.is_busy()),
             // A job may have come that nobody told of.
             (View::Unknown { .. } | View::NotExpected, _)

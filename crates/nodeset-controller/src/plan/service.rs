@@ -28,7 +28,7 @@ pub fn undo(worker: &Worker, node: &Node) -> Option<Undo> {
     }
     // Silent because its pod was gone, and now there is another one.
     let replaced = worker.began.zip(node.reason_changed_at).is_some_and(|(began, said)| began >= said);
-    let silent = down && !drained && node.reason.contains(NOT_RESPONDING);
+    let silent = down && !drained && node.reason.contains(NOT_RESPONDING) && !is_foreign(node);
     (silent && replaced && has_registered_since(node)).then_some(Undo::Resume(name))
 }
 

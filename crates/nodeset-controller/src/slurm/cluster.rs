@@ -209,7 +209,10 @@ fn standing(view: &View) -> (String, BTreeSet<String>) {
     match view {
         View::NotExpected => ("not expected".to_owned(), BTreeSet::new()),
         View::Unknown { why, .. } => (format!("unknown: {why}"), BTreeSet::new()),
-        View::Known(known) => ("known".to_owned(), known.doubtful.clone()),
+        View::Known(known) => {
+            let how = if known.is_new { "known since a moment ago" } else { "known" };
+            (how.to_owned(), known.doubtful.clone())
+        }
     }
 }
 

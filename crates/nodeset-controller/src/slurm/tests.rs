@@ -178,6 +178,16 @@ impl World {
         world
     }
 
+    /// A world that was looked at for so long that it is not new any more.
+    async fn settled(nodes: &[&str]) -> Self {
+        let mut world = Self::known(nodes).await;
+        world.until("no longer new", |view| matches!(view, View::Known(known) if !known.is_new)).await;
+        pass(2).await;
+        world.slurm.take_requests();
+        world.drain_news();
+        world
+    }
+
     fn serve(&self, namespace: &str, restapi: &str, slurm: FakeSlurm) -> Arc<Load> {
         let (load, url) = (Arc::<Load>::default(), format!("http://{restapi}-restapi.{namespace}:6820"));
         self.ways.servers.lock().unwrap().insert(url, Server { slurm, load: load.clone() });

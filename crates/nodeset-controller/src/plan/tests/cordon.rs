@@ -97,6 +97,7 @@ fn told(states: &[&str], reason: &str, slurmd_started: i64) -> Value {
 #[case::silent_until_it_was_replaced(&["DOWN"], "Not responding", 20, 25, r#"gpu-0 Resume("gpu-0")"#)]
 #[case::silent_by_itself(&["DOWN"], "Not responding", 0, 25, "")]
 #[case::down_by_a_person(&["DOWN"], "disk", 20, 25, "")]
+#[case::down_by_a_person_who_says_more(&["DOWN"], "Not responding, ticket 4711", 20, 25, "")]
 fn what_we_replaced_comes_back_and_nothing_else(
     #[case] states: &[&str],
     #[case] reason: &str,

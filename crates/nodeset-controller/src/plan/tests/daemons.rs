@@ -56,6 +56,17 @@ fn of_two_on_one_node_one_stays(#[case] newer_is_busy: bool, #[case] stays: &str
     assert!(!effects[0].contains(stays), "{effects:?}");
 }
 
+/// The Slurm node is the other one's, and works on.
+#[test]
+fn of_two_on_one_node_the_one_that_never_started_goes_at_once() {
+    let pending = json!({ "status": { "phase": "Pending", "conditions": [], "containerStatuses": [] } });
+    let scene = scene()
+        .worker("gpu-x", &on("node-a", &json!({})))
+        .worker("gpu-y", &on("node-a", &pending))
+        .slurm("node-a", &["MIXED"], "");
+    assert_eq!(scene.effects(), ["delete gpu-y (Unwanted, needless)"]);
+}
+
 #[test]
 fn a_node_that_no_longer_fits_loses_its_worker_once_drained() {
     let scene = Scene::new(

@@ -199,6 +199,18 @@ fn a_pod_whose_node_is_gone_is_not_protected_if_it_was_last_seen(#[case] states:
     assert_eq!(label(&scene, PROTECT), GOES);
 }
 
+/// A slurmctld that was never heard before may not have it back yet.
+#[test]
+fn a_protected_pod_stays_so_until_slurm_had_time_to_have_its_node_back() {
+    let mut pod = saying(&["Idle"]);
+    merge(&mut pod, &protected());
+    let mut scene = scene(&json!({}), &pod, &json!({})).without_slurm_node("gpu-0");
+    assert_eq!(label(&scene, PROTECT), GOES);
+    let View::Known(known) = &mut scene.observed.slurm else { panic!("Slurm is not known") };
+    known.is_new = true;
+    assert_eq!(label(&scene, PROTECT), STAYS);
+}
+
 /// What it says would change the version that its end was decided on.
 #[test]
 fn a_pod_that_is_deleted_says_nothing_more() {

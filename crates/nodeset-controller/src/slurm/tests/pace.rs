@@ -5,7 +5,7 @@ use slurm_rest::{Deadline, NodeUpdate};
 
 #[tokio::test(start_paused = true)]
 async fn an_idle_minute_costs_60_answers_without_content_and_two_lists() {
-    let mut world = World::known(&["a", "b"]).await;
+    let mut world = World::settled(&["a", "b"]).await;
     // Beyond the second in which the nodes came to be: the next list may repeat it.
     pass(35).await;
     world.requests();
@@ -16,6 +16,15 @@ async fn an_idle_minute_costs_60_answers_without_content_and_two_lists() {
     let rest = requests.iter().filter(|request| request.starts_with("GET nodes/?update_time=")).count();
     assert_eq!((requests.len(), lists, rest), (60, 2, 58), "{requests:?}");
     assert_eq!(world.drain_news(), vec![]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_nodes_to_come_back_is_told_when_that_took_too_long() {
+    let mut world = World::known(&["a"]).await;
+    assert!(known(world.view()).is_new);
+    let told = world.until_told().await;
+    assert!((seconds(58)..seconds(63)).contains(&told), "{told:?}");
+    assert!(!known(world.view()).is_new);
 }
 
 #[tokio::test(start_paused = true)]
@@ -30,7 +39,7 @@ async fn a_snapshot_is_young_while_nothing_changes() {
 
 #[tokio::test(start_paused = true)]
 async fn changes_are_told_within_2_s() {
-    let mut world = World::known(&["a", "b"]).await;
+    let mut world = World::settled(&["a", "b"]).await;
     pass(5).await;
     let slurm = world.slurm.clone();
     let others = slurm.client();
@@ -190,7 +199,7 @@ async fn whether_a_partition_takes_jobs_is_known_from_before_its_jobs() {
 
 #[tokio::test(start_paused = true)]
 async fn a_cluster_that_nobody_wants_to_know_of_is_left_alone() {
-    let mut world = World::known(&["a"]).await;
+    let mut world = World::settled(&["a"]).await;
     pass(230).await;
     assert_eq!(world.drain_news(), vec![]);
     assert!(world.until_told().await < seconds(15), "who still wants to know?");
@@ -213,7 +222,7 @@ async fn a_cluster_that_nobody_wants_to_know_of_is_left_alone() {
 async fn a_thousand_nodes() {
     let names: Vec<String> = (0..1000).map(|number| format!("w{number:03}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let mut world = World::known(&names).await;
+    let mut world = World::settled(&names).await;
     assert_eq!(known(world.view()).snapshot.nodes.len(), 1000);
     let update = NodeUpdate::Drain { reason: "slurm-operator: test".to_owned() };
     world.cluster().update_nodes(&names, &update).await.unwrap();
