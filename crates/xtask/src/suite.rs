@@ -49,12 +49,13 @@ pub fn run(args: &Args) -> Result<()> {
         stories.args(["test", "--profile", "simulation", "--package", "nodeset-controller", "simulation"]);
         tally.add(stories.env("SIMULATION_SEEDS", STORIES).current_dir(WORKSPACE))
     })?;
-    end_to_end(&xtask, &mut tally, args.keep_clusters)?;
+    let ended = end_to_end(&xtask, &mut tally, args.keep_clusters);
     // Once more at the end, where somebody looks first.
     for line in &tally.failures {
         println!("{line}");
     }
     println!("{} passed, {} failed", tally.passed, tally.failed);
+    ended?;
     if tally.failed > 0 {
         bail!("{} tests failed", tally.failed);
     }
@@ -113,10 +114,15 @@ fn end_to_end(xtask: &Path, tally: &mut Tally, keep: bool) -> Result<()> {
             cmd!(sh, "{xtask} cluster down --name {name}").quiet().run()?;
         }
     }
+    // What one cluster could not do does not hide what was seen in the other.
+    let mut ended = Ok(());
     for outcome in outcomes {
-        tally.merge(outcome?);
+        match outcome {
+            Ok(seen) => tally.merge(seen),
+            Err(error) => ended = Err(error),
+        }
     }
-    Ok(())
+    ended
 }
 
 /// The cluster of a profile, apart from a developer's own.
