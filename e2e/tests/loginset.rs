@@ -296,8 +296,8 @@ async fn children_of_somebody_else_are_left_alone() -> Result<()> {
     assert!(stage.api::<Deployment>().get_opt(NAME).await?.is_none(), "pods with the keys of somebody else");
     let now = stage.api::<Secret>().get(HOST_KEYS).await?;
     assert_eq!(now.resource_version(), keys.resource_version());
-    assert_ne!(stage.api::<ConfigMap>().get(CONFIG).await?.uid(), config.uid());
-    assert_ne!(stage.api::<Service>().get(NAME).await?.uid(), service.uid());
+    stage.child::<ConfigMap>(CONFIG, |now| now.uid() != config.uid()).await?;
+    stage.child::<Service>(NAME, |now| now.uid() != service.uid()).await?;
 
     stage.api::<Secret>().delete(HOST_KEYS, &DeleteParams::default()).await?;
     host_keys(&stage, keys.uid()).await?;

@@ -3,7 +3,8 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a panic is how a test fails")]
 
 use anyhow::Result;
-use e2e::{TestNamespace, client};
+use e2e::stage::SOON;
+use e2e::{TestNamespace, client, eventually};
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::{ConfigMap, LimitRange, Pod, Secret, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -332,8 +333,13 @@ async fn a_list_that_names_an_item_twice_is_written_once_per_change_and_process(
         let pod = deployment.spec.clone().unwrap().template.spec.unwrap();
         pod.containers[0].env.clone().unwrap()[1].value.clone().unwrap()
     };
-    let live = stage.live().await?;
+    // Kubernetes numbers the revisions of a Deployment: a change that may cost a write, like every other.
+    let look = async || stage.live::<Deployment>().await;
+    let numbered = |live: &Deployment| live.annotations().contains_key("deployment.kubernetes.io/revision");
+    let live = eventually("a revision", SOON, look, numbered).await?;
     assert_eq!(second(&live), "2");
+    applier.apply(&workload("2"), Some(&live)).await?;
+    let live = stage.live().await?;
     assert!(matches!(applier.apply(&workload("2"), Some(&live)).await?, Applied::Unchanged));
     assert!(matches!(applier.apply(&workload("3"), Some(&live)).await?, Applied::Changed(_)));
     let live: Deployment = stage.live().await?;

@@ -8,7 +8,7 @@ use crate::per_object::ObjectKey;
 use crate::readable::readable;
 use crate::runtime::Runtime;
 use crate::touched::touched;
-use futures::stream::BoxStream;
+use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt};
 use k8s_openapi::NamespaceResourceScope;
 use kube::core::{DeserializeGuard, PartialObjectMeta};
@@ -20,6 +20,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex};
+use std::task::Poll;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
@@ -122,19 +123,13 @@ impl Scope {
     ) -> BoxStream<'static, watcher::Result<watcher::Event<K>>> {
         let filled = CancellationToken::new();
         lock(&self.filled).push(filled.clone());
-        let mut gate = Some(self.ready_gate(format!("cache of {}", K::kind(&()))));
-        let events = events
-            .reflect(writer)
-            .filter_map(|event| futures::future::ready(without_errors(event)))
-            .inspect(move |event| {
-                if matches!(event, watcher::Event::InitDone)
-                    && let Some(gate) = gate.take()
-                {
-                    gate.open();
-                    filled.cancel();
-                }
-            });
-        events.map(Ok).boxed()
+        let gate = self.ready_gate(format!("cache of {}", K::kind(&())));
+        let events = events.reflect(writer).filter_map(|event| futures::future::ready(without_errors(event)));
+        let open = move || {
+            gate.open();
+            filled.cancel();
+        };
+        once_listed(events.boxed(), open).map(Ok).boxed()
     }
 
     /// The objects of one kind that changed, by their metadata, without a cache: for kinds of which there are many, or
@@ -171,6 +166,23 @@ impl Scope {
             filled.cancelled().await;
         }
     }
+}
+
+/// Calls `then` when the first list has been handed on to its end: when the next event is asked for, so that whoever keeps
+/// something of the events, too, has all of it.
+fn once_listed<K: Watched>(
+    mut events: BoxStream<'static, watcher::Event<K>>,
+    then: impl FnOnce() + Send + 'static,
+) -> impl Stream<Item = watcher::Event<K>> + Send + 'static {
+    let (mut is_listed, mut then) = (false, Some(then));
+    stream::poll_fn(move |context| {
+        if is_listed && let Some(then) = then.take() {
+            then();
+        }
+        let next = events.poll_next_unpin(context);
+        is_listed |= matches!(next, Poll::Ready(Some(watcher::Event::InitDone)));
+        next
+    })
 }
 
 /// The changes of a cached kind that matter: those that change the facts of an object, and its end. Most writes to custom
@@ -261,7 +273,7 @@ fn without_errors<K: Watched>(event: watcher::Result<watcher::Event<K>>) -> Opti
 
 #[cfg(test)]
 mod tests {
-    use super::{find_or_read, spec_changes, without_errors};
+    use super::{find_or_read, once_listed, spec_changes, without_errors};
     use crate::metrics::{KindLabel, METRICS};
     use crate::references::tests::server;
     use futures::{FutureExt, StreamExt};
@@ -270,7 +282,7 @@ mod tests {
     use kube::runtime::{reflector, watcher};
     use serde_json::json;
     use std::sync::Arc;
-    use std::sync::atomic::Ordering;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     fn secret(generation: i64, note: &str) -> Secret {
         let metadata = json!({ "name": "a", "namespace": "ns", "uid": "u", "generation": generation,
@@ -295,6 +307,23 @@ mod tests {
         assert!(passes(watcher::Event::Apply(secret(2, "other"))), "another spec");
         assert!(passes(watcher::Event::Delete(secret(2, "other"))), "its end");
         assert!(passes(watcher::Event::Apply(secret(2, "other"))), "its return");
+    }
+
+    #[tokio::test]
+    async fn a_cache_counts_as_filled_when_all_who_listen_have_had_the_end_of_the_list() {
+        let (sender, events) = futures::channel::mpsc::unbounded();
+        let filled = Arc::new(AtomicBool::default());
+        let told = filled.clone();
+        let mut stream = once_listed(events.boxed(), move || told.store(true, Ordering::Relaxed));
+        for event in
+            [watcher::Event::Init, watcher::Event::InitApply(secret(1, "")), watcher::Event::InitDone]
+        {
+            sender.unbounded_send(event).unwrap();
+            assert!(stream.next().await.is_some());
+            assert!(!filled.load(Ordering::Relaxed), "somebody may still be at it");
+        }
+        assert!(stream.next().now_or_never().is_none());
+        assert!(filled.load(Ordering::Relaxed));
     }
 
     #[tokio::test]

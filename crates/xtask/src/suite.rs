@@ -15,7 +15,7 @@ const NODE: &str = "node";
 /// End-to-end tests that run pods have names with this prefix; all others need an API server only.
 const NEEDS_NODE: &str = "node_";
 /// How many end-to-end tests run at once in each cluster: more than there are cores, because most of them wait.
-const AT_ONCE: &str = "4";
+const AT_ONCE: &str = "3";
 
 /// How many chains of accidents the nodeset-controller is told.
 const STORIES: &str = "2000";
