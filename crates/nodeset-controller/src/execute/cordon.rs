@@ -43,16 +43,7 @@ pub(super) async fn retire(batch: &Batch<'_>, looks: &Looks<'_>, effects: &[Effe
             Err(fault) => report.lose(format!("Pod {}", pod.name), &fault),
         }
     }
-    if drains.is_empty() {
-        return;
-    }
-    // Slurm has no conditional writes: the last moment to see that somebody else was faster.
-    let now = looks.now().await;
-    let wanted = drains.len();
-    drains.retain(|drain| may_drain(&now, drain));
-    if drains.len() < wanted {
-        report.leave();
-    }
+    keep_allowed(&mut drains, looks, |now, drain| may_drain(now, drain), report).await;
     // Equal reasons share requests.
     let mut by_reason = BTreeMap::<&str, Vec<&str>>::new();
     for Drain { node, reason } in drains {
@@ -63,6 +54,23 @@ pub(super) async fn retire(batch: &Batch<'_>, looks: &Looks<'_>, effects: &[Effe
     for node in update_nodes(batch, &updates, report).await {
         info!(batch = %batch.id, node, "Drained a Slurm node");
         report.did(Deed::Drained);
+    }
+}
+
+/// Drops what somebody else forbade meanwhile. Slurm has no conditional writes: this is the last moment to see it.
+async fn keep_allowed<T>(
+    wanted: &mut Vec<T>,
+    looks: &Looks<'_>,
+    is_allowed: impl Fn(&View, &T) -> bool,
+    report: &mut Report,
+) {
+    if wanted.is_empty() {
+        return;
+    }
+    let (now, all) = (looks.now().await, wanted.len());
+    wanted.retain(|one| is_allowed(&now, one));
+    if wanted.len() < all {
+        report.leave();
     }
 }
 
@@ -95,16 +103,7 @@ pub(super) async fn restore(batch: &Batch<'_>, looks: &Looks<'_>, effects: &[Eff
             Err(fault) => report.lose(format!("Pod {}", pod.name), &fault),
         }
     }
-    if undos.is_empty() {
-        return;
-    }
-    // As with drains: who took the node out of service meanwhile has the last word.
-    let now = looks.now().await;
-    let wanted = undos.len();
-    undos.retain(|undo| may_undo(&now, undo));
-    if undos.len() < wanted {
-        report.leave();
-    }
+    keep_allowed(&mut undos, looks, |now, undo| may_undo(now, undo), report).await;
     let (mut undrain, mut resume) = (vec![], vec![]);
     for undo in undos {
         match undo {
