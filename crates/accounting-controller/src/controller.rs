@@ -11,7 +11,7 @@ use kube::ResourceExt;
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::Store;
 use kube::runtime::watcher;
-use operator_runtime::{Class, Classify, Exact, PassError, Runtime, Scope, apply, referrers};
+use operator_runtime::{Class, Classify, RawObject, Runtime, Scope, StepErrors, apply, referrers};
 use slinky_api::labels::{APP_NAME, App};
 use slinky_api::names::accounting::workload;
 use slinky_api::names::check_stateful_set_name;
@@ -24,9 +24,9 @@ pub struct Context {
     /// The clients.
     pub scope: Scope,
     /// The Services of slurmdbd.
-    pub services: Store<Exact<Service>>,
+    pub services: Store<RawObject<Service>>,
     /// The StatefulSets of slurmdbd.
-    pub stateful_sets: Store<Exact<StatefulSet>>,
+    pub stateful_sets: Store<RawObject<StatefulSet>>,
 }
 
 /// What a pass came to.
@@ -34,7 +34,7 @@ pub enum Outcome {
     /// slurmdbd runs elsewhere.
     External,
     /// slurmdbd runs here, in this StatefulSet.
-    Running(Box<Exact<StatefulSet>>),
+    Running(Box<RawObject<StatefulSet>>),
     /// A child is on its way out and will be made anew.
     Replacing,
 }
@@ -55,7 +55,7 @@ pub enum Error {
     Read(#[from] kube::Error),
     /// Children could not be made.
     #[error(transparent)]
-    Pass(#[from] PassError),
+    Steps(#[from] StepErrors),
     /// The status could not be written.
     #[error(transparent)]
     Status(#[from] apply::Error),
@@ -66,7 +66,7 @@ impl Classify for Error {
         match self {
             Self::Name { .. } => Class::Invalid,
             Self::Read(error) => error.class(),
-            Self::Pass(error) => error.class(),
+            Self::Steps(error) => error.class(),
             Self::Status(error) => error.class(),
         }
     }
@@ -75,7 +75,7 @@ impl Classify for Error {
         match self {
             Self::Name { .. } => "InvalidName",
             Self::Read(error) => error.category(),
-            Self::Pass(error) => error.category(),
+            Self::Steps(error) => error.category(),
             Self::Status(error) => error.category(),
         }
     }

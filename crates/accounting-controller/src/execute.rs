@@ -3,7 +3,7 @@
 use crate::observe::Children;
 use crate::plan::Plan;
 use k8s_openapi::api::apps::v1::StatefulSet;
-use operator_runtime::{Exact, Pass, PassError, Scope};
+use operator_runtime::{ChildWriter, RawObject, Scope, StepErrors};
 use slinky_api::v1beta1::Accounting;
 use std::convert::Infallible;
 
@@ -13,8 +13,8 @@ pub async fn execute(
     accounting: &Accounting,
     children: &Children,
     scope: &Scope,
-) -> Result<Option<Exact<StatefulSet>>, PassError> {
-    let mut pass = Pass::new(scope, accounting);
+) -> Result<Option<RawObject<StatefulSet>>, StepErrors> {
+    let mut pass = ChildWriter::new(scope, accounting);
     pass.apply("Service", plan.service, children.service.as_deref()).await;
     let config = pass.apply("Config", plan.config, children.config.as_ref()).await;
     let wanted = pass.keep("StatefulSet", plan.stateful_set).flatten();
@@ -30,8 +30,8 @@ pub async fn execute(
 }
 
 /// Deletes the children: slurmdbd runs elsewhere.
-pub async fn remove(accounting: &Accounting, children: &Children, scope: &Scope) -> Result<(), PassError> {
-    let mut pass = Pass::new(scope, accounting);
+pub async fn remove(accounting: &Accounting, children: &Children, scope: &Scope) -> Result<(), StepErrors> {
+    let mut pass = ChildWriter::new(scope, accounting);
     pass.remove("StatefulSet", children.stateful_set.as_deref()).await;
     pass.remove("Service", children.service.as_deref()).await;
     pass.remove("Config", children.config.as_ref()).await;

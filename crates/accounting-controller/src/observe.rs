@@ -4,8 +4,8 @@ use crate::controller::Context;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
 use kube::{Api, Client, ResourceExt};
-use operator_runtime::references::{ReferenceError, Referenced, follow};
-use operator_runtime::{Exact, find, find_or_read};
+use operator_runtime::references::{ReferenceError, ResolvedKey, resolve_key};
+use operator_runtime::{RawObject, cached_or_live, find};
 use slinky_api::names::accounting::workload;
 use slinky_api::v1beta1::Accounting;
 use std::sync::Arc;
@@ -14,15 +14,15 @@ use std::sync::Arc;
 #[derive(Default)]
 pub struct Children {
     /// The Service of slurmdbd.
-    pub service: Option<Arc<Exact<Service>>>,
+    pub service: Option<Arc<RawObject<Service>>>,
     /// The Secret with slurmdbd.conf.
     pub config: Option<Secret>,
     /// The StatefulSet of slurmdbd.
-    pub stateful_set: Option<Arc<Exact<StatefulSet>>>,
+    pub stateful_set: Option<Arc<RawObject<StatefulSet>>>,
 }
 
 /// What a reference to a Secret leads to.
-pub type SecretKey = Result<Referenced<Secret>, ReferenceError>;
+pub type SecretKey = Result<ResolvedKey<Secret>, ReferenceError>;
 
 /// What the references lead to.
 pub struct References {
@@ -33,7 +33,7 @@ pub struct References {
     /// The key that tokens are signed with.
     pub jwt_key: SecretKey,
     /// Keys of other token issuers, if there are any.
-    pub jwks: Option<Result<Referenced<ConfigMap>, ReferenceError>>,
+    pub jwks: Option<Result<ResolvedKey<ConfigMap>, ReferenceError>>,
 }
 
 /// Looks for the children.
@@ -44,7 +44,8 @@ pub async fn observe_children(accounting: &Accounting, context: &Context) -> Res
     Ok(Children {
         service: find(&context.services, &namespace, &name),
         config: secrets.get_opt(&name).await?,
-        stateful_set: find_or_read(&context.stateful_sets, context.scope.client(), &namespace, &name).await?,
+        stateful_set: cached_or_live(&context.stateful_sets, context.scope.client(), &namespace, &name)
+            .await?,
     })
 }
 
@@ -53,10 +54,10 @@ pub async fn observe_references(accounting: &Accounting, client: &Client) -> Ref
     let namespace = accounting.namespace().unwrap_or_default();
     let spec = &accounting.spec;
     let password = spec.storage_config.as_ref().map(|storage| &storage.password_key_ref);
-    let secret = |field, selector| follow(client.clone(), &namespace, field, selector);
+    let secret = |field, selector| resolve_key(client.clone(), &namespace, field, selector);
     let jwks = async {
         let selector = spec.jwks_key_ref.as_ref()?;
-        Some(follow(client.clone(), &namespace, "spec.jwksKeyRef", Some(selector)).await)
+        Some(resolve_key(client.clone(), &namespace, "spec.jwksKeyRef", Some(selector)).await)
     };
     let (password, slurm_key, jwt_key, jwks) = tokio::join!(
         secret("spec.storageConfig.passwordKeyRef", password),

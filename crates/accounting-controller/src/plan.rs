@@ -5,18 +5,18 @@ use crate::observe::{Children, References};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{Secret, Service};
 use operator_runtime::references::ReferenceError;
-use operator_runtime::{Class, Classify, Exact};
+use operator_runtime::{Class, Classify, RawObject};
 use pod_builder::BuildError;
 use slinky_api::v1beta1::Accounting;
 
 /// What the children should be, each on its own.
 pub struct Plan {
     /// The Service.
-    pub service: Result<Exact<Service>, Obstacle>,
+    pub service: Result<RawObject<Service>, Obstacle>,
     /// The Secret with slurmdbd.conf.
     pub config: Result<Secret, Obstacle>,
     /// The StatefulSet; `None` while there is no configuration to run with.
-    pub stateful_set: Result<Option<Exact<StatefulSet>>, Obstacle>,
+    pub stateful_set: Result<Option<RawObject<StatefulSet>>, Obstacle>,
 }
 
 /// Why a child is not made. What runs goes on as it is.
@@ -71,16 +71,16 @@ pub fn plan(accounting: &Accounting, children: &Children, references: References
 mod tests {
     use super::*;
     use crate::fixture::{accounting, bytes, secret};
-    use operator_runtime::Missing;
-    use operator_runtime::references::Referenced;
+    use operator_runtime::MissingReference;
+    use operator_runtime::references::ResolvedKey;
     use serde_json::json;
 
-    fn found(key: &str, value: &str) -> Referenced<Secret> {
-        Referenced { holder: secret(key, value), value: bytes(value) }
+    fn found(key: &str, value: &str) -> ResolvedKey<Secret> {
+        ResolvedKey { holder: secret(key, value), value: bytes(value) }
     }
 
     fn missing(name: &str) -> ReferenceError {
-        Missing::Secret(name.to_owned()).into()
+        MissingReference::Secret(name.to_owned()).into()
     }
 
     fn references(change: impl FnOnce(&mut References)) -> References {
@@ -124,7 +124,7 @@ mod tests {
         assert_eq!(told(slurm.stateful_set).unwrap(), "Secret auth does not exist");
         let jwt = decide(|references| references.jwt_key = Err(missing("tokens")));
         assert_eq!(told(jwt.stateful_set).unwrap(), "Secret tokens does not exist");
-        let no_issuers = Missing::ConfigMap("issuers".to_owned());
+        let no_issuers = MissingReference::ConfigMap("issuers".to_owned());
         let jwks = decide(|references| references.jwks = Some(Err(no_issuers.into())));
         assert_eq!(told(jwks.stateful_set).unwrap(), "ConfigMap issuers does not exist");
     }

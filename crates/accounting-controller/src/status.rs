@@ -49,11 +49,11 @@ fn advice(accounting: &Accounting) -> String {
 mod tests {
     use super::*;
     use crate::fixture::accounting;
-    use operator_runtime::Exact;
+    use operator_runtime::RawObject;
     use serde_json::json;
 
     fn running(ready: i32) -> Outcome {
-        let stateful_set = Exact::new(json!({
+        let stateful_set = RawObject::new(json!({
             "metadata": { "generation": 1 },
             "spec": { "replicas": 1, "selector": {}, "serviceName": "s", "template": {} },
             "status": {

@@ -16,9 +16,9 @@ use kube::runtime::controller::Action;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher;
 use kube::{Resource, ResourceExt};
-use operator_runtime::events::{EventType, Notice};
+use operator_runtime::events::{EventType, NewEvent};
 use operator_runtime::{
-    Class, Classify, Exact, PassError, PerObject, Runtime, Scope, apply, changed_facts, referrers,
+    Class, Classify, PerObject, RawObject, Runtime, Scope, StepErrors, apply, changed_by, referrers,
     spec_changes,
 };
 use slinky_api::conditions::ConditionStatus;
@@ -43,11 +43,11 @@ pub struct Context {
     /// The NodeSets that refer to Controllers.
     pub node_sets: Store<NodeSet>,
     /// The Services of slurmctld.
-    pub services: Store<Exact<Service>>,
+    pub services: Store<RawObject<Service>>,
     /// The ConfigMaps that are made here.
     pub config_maps: Store<ConfigMap>,
     /// The StatefulSets of slurmctld.
-    pub stateful_sets: Store<Exact<StatefulSet>>,
+    pub stateful_sets: Store<RawObject<StatefulSet>>,
     /// The pods of slurmctld, and those that check configurations.
     pub pods: Store<Pod>,
     /// The active daemon of each Controller that has several.
@@ -74,9 +74,9 @@ pub enum Error {
     Observe(#[from] kube::Error),
     /// Children could not be made.
     #[error("{error}")]
-    Pass {
+    ChildWriter {
         /// What went wrong.
-        error: PassError,
+        error: StepErrors,
         /// When to look again in any case.
         again: Option<Duration>,
     },
@@ -89,7 +89,7 @@ impl Classify for Error {
     fn class(&self) -> Class {
         match self {
             Self::Observe(error) => error.class(),
-            Self::Pass { error, again } => match (error.class(), *again) {
+            Self::ChildWriter { error, again } => match (error.class(), *again) {
                 (Class::Waiting(after), Some(again)) => Class::Waiting(after.min(again)),
                 (Class::Invalid, Some(again)) => Class::Waiting(again),
                 (class, _) => class,
@@ -101,7 +101,7 @@ impl Classify for Error {
     fn category(&self) -> &'static str {
         match self {
             Self::Observe(error) => error.category(),
-            Self::Pass { error, .. } => error.category(),
+            Self::ChildWriter { error, .. } => error.category(),
             Self::Status(error) => error.category(),
         }
     }
@@ -127,7 +127,7 @@ async fn run(scope: Scope, delay: Duration) -> anyhow::Result<()> {
     let (actives, active_changes) = active::watch(&scope, store.clone(), pods.clone())?;
     let (service_monitors, wanted) = watch::channel(false);
     let accounting_changes = spec_changes(accounting_changes, accountings.clone());
-    let node_set_changes = changed_facts(node_set_changes, node_sets.clone(), |set| {
+    let node_set_changes = changed_by(node_set_changes, node_sets.clone(), |set| {
         (set.metadata.generation, node_count(set), set.releases_partition())
     });
     let controller = controller
@@ -223,7 +223,7 @@ async fn reconcile(controller: Arc<Controller>, context: Arc<Context>) -> Result
     context.scope.applier().apply_status(controller.as_ref(), &status).await?;
     tell(&controller, &status, &context.scope);
     let again = again(&outcome, &status);
-    outcome.result.map_err(|error| Error::Pass { error, again })?;
+    outcome.result.map_err(|error| Error::ChildWriter { error, again })?;
     Ok(again.map_or_else(Action::await_change, Action::requeue))
 }
 
@@ -242,7 +242,7 @@ fn again(outcome: &Outcome, status: &ControllerStatus) -> Option<Duration> {
 fn tell(controller: &Controller, status: &ControllerStatus, scope: &Scope) {
     for condition in news(controller.status.as_ref(), status) {
         let holds = condition.status == ConditionStatus::True.as_str();
-        let notice = Notice {
+        let notice = NewEvent {
             type_: if holds { EventType::Normal } else { EventType::Warning },
             reason: condition.reason.clone(),
             action: condition.type_.clone(),

@@ -11,8 +11,8 @@ use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Api, ResourceExt};
 use operator_runtime::apply;
 use operator_runtime::error::chain;
-use operator_runtime::events::{EventType, Notice};
-use operator_runtime::{Class, Classify, Exact, Pass, PassError};
+use operator_runtime::events::{EventType, NewEvent};
+use operator_runtime::{ChildWriter, Class, Classify, RawObject, StepErrors};
 use pod_builder::hash_files;
 use serde_json::{Value, json};
 use slinky_api::labels::{CONTROLLER_ACTIVE, TRUE, annotations};
@@ -24,7 +24,7 @@ use tracing::info;
 /// What became of a plan.
 pub struct Outcome {
     /// The StatefulSet as it is now.
-    pub stateful_set: Option<Exact<StatefulSet>>,
+    pub stateful_set: Option<RawObject<StatefulSet>>,
     /// What became of the configuration.
     pub config: Option<Configured>,
     /// What the user asked for and cannot have.
@@ -32,7 +32,7 @@ pub struct Outcome {
     /// Whether Prometheus is told to read the metrics; `None` if nobody asked for it.
     pub monitoring: Option<Monitoring>,
     /// What went wrong.
-    pub result: Result<(), PassError>,
+    pub result: Result<(), StepErrors>,
 }
 
 /// Whether Prometheus is told to read the metrics.
@@ -80,7 +80,7 @@ pub async fn execute(
     observed: &Observed,
     context: &Context,
 ) -> Outcome {
-    let mut run = Run { pass: Pass::new(&context.scope, controller), controller, observed, context };
+    let mut run = Run { pass: ChildWriter::new(&context.scope, controller), controller, observed, context };
     let Some(plan) = run.pass.keep("Plan", plan) else {
         let result = run.pass.finish();
         return Outcome { stateful_set: None, config: None, ignored: None, monitoring: None, result };
@@ -108,7 +108,7 @@ pub async fn execute(
 
 /// One pass over the children of one Controller.
 struct Run<'a> {
-    pass: Pass<'a, Controller>,
+    pass: ChildWriter<'a, Controller>,
     controller: &'a Controller,
     observed: &'a Observed,
     context: &'a Context,
@@ -152,7 +152,7 @@ impl Run<'_> {
 
     fn tell_of_doubt(&self, doubt: Option<&str>) {
         let Some(doubt) = doubt else { return };
-        let notice = Notice {
+        let notice = NewEvent {
             type_: EventType::Warning,
             reason: "ConfigUnchecked".to_owned(),
             action: "Configure".to_owned(),
@@ -163,7 +163,7 @@ impl Run<'_> {
     }
 
     /// Makes the check pod; the error says why nobody lets us.
-    async fn start_check(&mut self, candidate: &ConfigMap, pod: &Exact<Pod>) -> Result<(), String> {
+    async fn start_check(&mut self, candidate: &ConfigMap, pod: &RawObject<Pod>) -> Result<(), String> {
         if let Some(old) = &self.observed.check {
             self.pass.delete("Config Check", old.as_ref()).await;
             // Its end wakes us.
@@ -188,7 +188,7 @@ impl Run<'_> {
         self.pass.remove("Config Check", self.observed.candidate.as_deref()).await;
     }
 
-    async fn apply_stateful_set(&mut self, workload: Workload) -> Option<Exact<StatefulSet>> {
+    async fn apply_stateful_set(&mut self, workload: Workload) -> Option<RawObject<StatefulSet>> {
         let live = self.observed.stateful_set.as_deref();
         match workload {
             Workload::Apply(set) => self.pass.apply("StatefulSet", Ok::<_, apply::Error>(*set), live).await,

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use operator_runtime::Exact;
+use operator_runtime::RawObject;
 use serde_json::{Value, json};
 use slinky_api::conditions::CONFIGURED;
 use slinky_api::labels::annotations::LAST_APPLIED;
@@ -99,7 +99,7 @@ pub fn pod(ordinal: i32, ready: bool, metadata: &Value) -> Arc<Pod> {
 }
 
 /// The StatefulSet of the Controller as the API server has it, with one pod that may be ready.
-pub fn stateful_set(spec: &Value, is_ready: bool) -> Exact<StatefulSet> {
+pub fn stateful_set(spec: &Value, is_ready: bool) -> RawObject<StatefulSet> {
     let owner = json!({ "apiVersion": "slinky.slurm.net/v1beta1", "kind": "Controller", "name": "slurm",
         "uid": "u", "controller": true });
     let mut set = json!({
@@ -112,7 +112,7 @@ pub fn stateful_set(spec: &Value, is_ready: bool) -> Exact<StatefulSet> {
     for (field, value) in spec.as_object().unwrap() {
         set["spec"][field] = value.clone();
     }
-    Exact::new(set).unwrap()
+    RawObject::new(set).unwrap()
 }
 
 /// Everything that the Controller needs is there, and nothing is made yet.

@@ -10,8 +10,8 @@ use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, 
 use kube::api::LogParams;
 use kube::{Api, Client, ResourceExt};
 use operator_runtime::apply::Object;
-use operator_runtime::references::{ReferenceError, follow};
-use operator_runtime::{Exact, find, find_or_read};
+use operator_runtime::references::{ReferenceError, resolve_key};
+use operator_runtime::{RawObject, cached_or_live, find};
 use pod_builder::hash_files;
 use slinky_api::labels::{APP_INSTANCE, APP_NAME, App, CONTROLLER_ACTIVE};
 use slinky_api::names::{self, check_object_name};
@@ -42,13 +42,13 @@ pub struct Observed {
     /// The claim that several daemons share.
     pub shared_claim: Result<Option<PersistentVolumeClaim>, Arc<ReferenceError>>,
     /// The Service for clients.
-    pub service: Option<Arc<Exact<Service>>>,
+    pub service: Option<Arc<RawObject<Service>>>,
     /// The Service that names each daemon.
-    pub internal_service: Option<Arc<Exact<Service>>>,
+    pub internal_service: Option<Arc<RawObject<Service>>>,
     /// The configuration in force.
     pub config: Option<Arc<ConfigMap>>,
     /// The StatefulSet.
-    pub stateful_set: Option<Arc<Exact<StatefulSet>>>,
+    pub stateful_set: Option<Arc<RawObject<StatefulSet>>>,
     /// The slurmctld pods, by name.
     pub pods: Vec<Arc<Pod>>,
     /// The ordinal of the active daemon, where there are several and somebody can tell.
@@ -119,8 +119,8 @@ pub async fn observe(controller: &Controller, context: &Context) -> Result<Obser
     let spec = &controller.spec;
     let client = || context.scope.client();
     let accounting = spec.accounting_ref.as_ref();
-    let slurm_key = follow(client(), namespace, "slurmKeyRef", spec.slurm_key_ref.as_ref());
-    let jwt_key = follow(client(), namespace, "jwtKeyRef", spec.signing_key_ref());
+    let slurm_key = resolve_key(client(), namespace, "slurmKeyRef", spec.slurm_key_ref.as_ref());
+    let jwt_key = resolve_key(client(), namespace, "jwtKeyRef", spec.signing_key_ref());
     let mut observed = Observed {
         accounting: accounting.and_then(|accounting| find(&context.accountings, namespace, &accounting.name)),
         node_sets: node_sets_of(controller, context),
@@ -128,7 +128,7 @@ pub async fn observe(controller: &Controller, context: &Context) -> Result<Obser
         jwt_key: jwt_key.await.map(|key| key.holder).map_err(Arc::new),
         jwks: match &spec.jwks_key_ref {
             Some(jwks) => {
-                let found = follow(client(), namespace, "jwksKeyRef", Some(jwks)).await;
+                let found = resolve_key(client(), namespace, "jwksKeyRef", Some(jwks)).await;
                 found.map(|jwks| Some(jwks.value)).map_err(Arc::new)
             }
             None => Ok(None),
@@ -137,9 +137,9 @@ pub async fn observe(controller: &Controller, context: &Context) -> Result<Obser
         shared_claim: shared_claim_of(controller, client(), namespace).await.map_err(Arc::new),
         service: find(&context.services, namespace, &workload),
         internal_service: find(&context.services, namespace, &names::controller::internal_service(&name)),
-        config: find_or_read(&context.config_maps, client(), namespace, &names::controller::config(&name))
+        config: cached_or_live(&context.config_maps, client(), namespace, &names::controller::config(&name))
             .await?,
-        stateful_set: find_or_read(&context.stateful_sets, client(), namespace, &workload).await?,
+        stateful_set: cached_or_live(&context.stateful_sets, client(), namespace, &workload).await?,
         pods: pods_of(controller, context),
         active: context.actives.with(controller, |active| *active),
         candidate: find(&context.config_maps, namespace, &check),

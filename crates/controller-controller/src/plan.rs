@@ -17,7 +17,7 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service};
 use kube::ResourceExt;
 use operator_runtime::references::ReferenceError;
-use operator_runtime::{Exact, Missing};
+use operator_runtime::{MissingReference, RawObject};
 use pod_builder::{hash_bytes, hash_files, hash_values};
 use pods::{announcements, is_ready, marks, stuck};
 use serde_json::Value;
@@ -42,9 +42,9 @@ pub struct Plan {
 /// The daemons and how they are reached.
 pub struct Daemons {
     /// The Service for clients.
-    pub service: Result<Exact<Service>, Obstacle>,
+    pub service: Result<RawObject<Service>, Obstacle>,
     /// The Service that names each daemon.
-    pub internal_service: Result<Exact<Service>, Obstacle>,
+    pub internal_service: Result<RawObject<Service>, Obstacle>,
     /// The StatefulSet.
     pub stateful_set: Workload,
     /// Pods to be marked as active, or not any more.
@@ -60,7 +60,7 @@ pub struct Daemons {
 /// What becomes of the StatefulSet.
 pub enum Workload {
     /// It should be this.
-    Apply(Box<Exact<StatefulSet>>),
+    Apply(Box<RawObject<StatefulSet>>),
     /// It has to be made anew around its pods, because Kubernetes does not let it change.
     Recreate,
     /// It stays as it is until the configuration is decided on.
@@ -76,7 +76,7 @@ pub struct Config {
     /// The ConfigMap as it should be now.
     pub in_force: ConfigMap,
     /// The check, where one is due.
-    pub check: Option<(ConfigMap, Exact<Pod>)>,
+    pub check: Option<(ConfigMap, RawObject<Pod>)>,
     /// The name of the configuration that should be in force after this pass.
     pub name: String,
     /// What is odd about the configuration.
@@ -149,13 +149,13 @@ fn render_config(controller: &Controller, observed: &Observed) -> Result<Rendere
         && observed.accounting.is_none()
     {
         // Without its Accounting the cluster would go on, unaccounted.
-        return Err(Missing::Accounting(reference.name.clone()).into());
+        return Err(MissingReference::Accounting(reference.name.clone()).into());
     }
     let config_maps = observed.config_maps.as_ref().map_err(Arc::clone)?;
     for name in spec.config_map_names().into_iter().filter(|_| !spec.external) {
         check_object_name(name).map_err(|problem| Obstacle::Misnamed(name.to_owned(), problem))?;
         if !config_maps.contains_key(name) {
-            return Err(Missing::ConfigMap(name.to_owned()).into());
+            return Err(MissingReference::ConfigMap(name.to_owned()).into());
         }
     }
     let sources = Sources {
@@ -171,7 +171,7 @@ fn build_daemons(
     controller: &Controller,
     observed: &Observed,
     files: &Files,
-) -> Result<Exact<StatefulSet>, Obstacle> {
+) -> Result<RawObject<StatefulSet>, Obstacle> {
     let persistence = controller.spec.persistence.clone().unwrap_or_default();
     if controller.spec.is_highly_available() {
         let claim = persistence.existing_claim().filter(|_| persistence.enabled);

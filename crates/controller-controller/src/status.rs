@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use operator_runtime::Classify;
 use pod_builder::{Rollout, stateful_set_rollout};
-use slinky_api::conditions::{self, CONFIGURED, MONITORED, Summary, Verdict, set, summarise};
+use slinky_api::conditions::{self, CONFIGURED, ConditionUpdate, MONITORED, Summary, set, summarise};
 use slinky_api::v1beta1::{Controller, ControllerStatus};
 
 /// Reason of [`CONFIGURED`] until slurmctld runs for the first time.
@@ -126,11 +126,11 @@ fn configured(
     outcome: &Outcome,
     config: &Configured,
     now: Timestamp,
-) -> Verdict {
+) -> ConditionUpdate {
     let name = short(&config.name);
     let notes: Vec<&str> =
         config.refused_node_sets.iter().chain(&config.warnings).map(String::as_str).collect();
-    let verdict = |status: bool, reason, message: String| Verdict {
+    let verdict = |status: bool, reason, message: String| ConditionUpdate {
         type_: CONFIGURED,
         status: status.into(),
         reason,
@@ -170,8 +170,8 @@ fn in_place(
     observed: &Observed,
     config: &Configured,
     now: Timestamp,
-    verdict: impl Fn(bool, &'static str, String) -> Verdict,
-) -> Verdict {
+    verdict: impl Fn(bool, &'static str, String) -> ConditionUpdate,
+) -> ConditionUpdate {
     let name = short(&config.name);
     let applied = || verdict(true, APPLIED, format!("slurmctld runs with configuration {name}"));
     if confirmed(controller, &config.name) {
@@ -196,7 +196,7 @@ fn in_place(
     }
 }
 
-fn monitored(monitoring: Monitoring) -> Verdict {
+fn monitored(monitoring: Monitoring) -> ConditionUpdate {
     let (holds, reason, message) = match monitoring {
         Monitoring::Told => (true, APPLIED, "Prometheus is told to read the metrics"),
         Monitoring::NotInstalled => (
@@ -206,7 +206,7 @@ fn monitored(monitoring: Monitoring) -> Verdict {
         ),
         Monitoring::Failed => (false, "ServiceMonitorFailed", "the ServiceMonitor could not be made"),
     };
-    Verdict { type_: MONITORED, status: holds.into(), reason, message: message.to_owned() }
+    ConditionUpdate { type_: MONITORED, status: holds.into(), reason, message: message.to_owned() }
 }
 
 fn summary(controller: &Controller, outcome: &Outcome, configured: Option<(String, String)>) -> Summary {

@@ -12,7 +12,8 @@ use kube::runtime::controller::Action;
 use kube::runtime::reflector::Store;
 use kube::runtime::watcher;
 use operator_runtime::{
-    Class, Classify, Exact, Missing, PassError, Runtime, Scope, apply, find, referrers, spec_changes,
+    Class, Classify, MissingReference, RawObject, Runtime, Scope, StepErrors, apply, find, referrers,
+    spec_changes,
 };
 use slinky_api::labels::{APP_NAME, App};
 use slinky_api::names::ssh_host_keys;
@@ -31,9 +32,9 @@ pub struct Context {
     /// The ConfigMaps of login pods.
     pub configs: Store<ConfigMap>,
     /// The Services of login pods.
-    pub services: Store<Exact<Service>>,
+    pub services: Store<RawObject<Service>>,
     /// The Deployments of login pods.
-    pub deployments: Store<Exact<Deployment>>,
+    pub deployments: Store<RawObject<Deployment>>,
 }
 
 /// Why a LoginSet is not what it should be.
@@ -44,7 +45,7 @@ pub enum Error {
     Observe(#[from] kube::Error),
     /// Children could not be made.
     #[error(transparent)]
-    Pass(#[from] PassError),
+    Steps(#[from] StepErrors),
     /// The status could not be written.
     #[error(transparent)]
     Status(#[from] apply::Error),
@@ -54,7 +55,7 @@ impl Classify for Error {
     fn class(&self) -> Class {
         match self {
             Self::Observe(error) => error.class(),
-            Self::Pass(error) => error.class(),
+            Self::Steps(error) => error.class(),
             Self::Status(error) => error.class(),
         }
     }
@@ -63,10 +64,12 @@ impl Classify for Error {
         match self {
             Self::Observe(error) => error.category(),
             // What Events have called it ever since; the conditions call it what it is.
-            Self::Pass(error) if error.category() == Missing::Controller(String::new()).category() => {
+            Self::Steps(error)
+                if error.category() == MissingReference::Controller(String::new()).category() =>
+            {
                 "ControllerRefFailed"
             }
-            Self::Pass(error) => error.category(),
+            Self::Steps(error) => error.category(),
             Self::Status(error) => error.category(),
         }
     }

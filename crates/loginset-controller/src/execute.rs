@@ -7,8 +7,8 @@ use crate::observe::Children;
 use crate::plan::{HostKeys, Obstacle, Plan};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::ConfigMap;
-use operator_runtime::events::{EventType, Notice};
-use operator_runtime::{Exact, Pass, PassError};
+use operator_runtime::events::{EventType, NewEvent};
+use operator_runtime::{ChildWriter, RawObject, StepErrors};
 use pod_builder::hash_bytes;
 use slinky_api::v1beta1::LoginSet;
 use std::convert::Infallible;
@@ -19,8 +19,8 @@ pub async fn execute(
     loginset: &LoginSet,
     children: &Children,
     context: &Context,
-) -> Result<Option<Exact<Deployment>>, PassError> {
-    let mut pass = Pass::new(&context.scope, loginset);
+) -> Result<Option<RawObject<Deployment>>, StepErrors> {
+    let mut pass = ChildWriter::new(&context.scope, loginset);
     let config = Ok::<_, Infallible>(plan.config);
     let config = pass.apply("SSH Config", config, children.config.as_deref()).await;
     pass.apply("Service", plan.service, children.service.as_deref()).await;
@@ -53,7 +53,7 @@ pub async fn execute(
 
 /// Makes host keys where there are none. Gives the hash of those that there are now.
 async fn make_host_keys(
-    pass: &mut Pass<'_, LoginSet>,
+    pass: &mut ChildWriter<'_, LoginSet>,
     planned: Result<HostKeys, Obstacle>,
     loginset: &LoginSet,
     children: &Children,
@@ -77,8 +77,8 @@ async fn make_host_keys(
 
 /// What to know when pods run with other keys than those that were just made. The kubelet reads an immutable Secret once,
 /// and again only when no pod of its node refers to that name any more: one that starts earlier gets the old keys.
-fn notice_of_old_keys() -> Notice {
-    Notice {
+fn notice_of_old_keys() -> NewEvent {
+    NewEvent {
         type_: EventType::Warning,
         reason: "HostKeysReplaced".to_owned(),
         action: "Create".to_owned(),

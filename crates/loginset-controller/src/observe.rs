@@ -4,8 +4,8 @@ use crate::controller::Context;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
 use kube::{Api, ResourceExt};
-use operator_runtime::references::{ReferenceError, Referenced, follow};
-use operator_runtime::{Exact, find, find_or_read};
+use operator_runtime::references::{ReferenceError, ResolvedKey, resolve_key};
+use operator_runtime::{RawObject, cached_or_live, find};
 use slinky_api::names::{ssh_config, ssh_host_keys};
 use slinky_api::v1beta1::{Controller, LoginSet};
 use std::sync::Arc;
@@ -16,13 +16,13 @@ pub struct Children {
     /// The ConfigMap with `sshd_config`.
     pub config: Option<Arc<ConfigMap>>,
     /// The Service of the pods.
-    pub service: Option<Arc<Exact<Service>>>,
+    pub service: Option<Arc<RawObject<Service>>>,
     /// The Deployment of the pods.
-    pub deployment: Option<Arc<Exact<Deployment>>>,
+    pub deployment: Option<Arc<RawObject<Deployment>>>,
 }
 
 /// What a reference to a Secret leads to.
-pub type SecretKey = Result<Referenced<Secret>, ReferenceError>;
+pub type SecretKey = Result<ResolvedKey<Secret>, ReferenceError>;
 
 /// What the pods depend on.
 pub struct References {
@@ -46,7 +46,7 @@ pub struct Cluster {
 pub async fn observe_children(loginset: &LoginSet, context: &Context) -> Result<Children, kube::Error> {
     let namespace = loginset.namespace().unwrap_or_default();
     let name = loginset.name_any();
-    let deployment = find_or_read(&context.deployments, context.scope.client(), &namespace, &name).await?;
+    let deployment = cached_or_live(&context.deployments, context.scope.client(), &namespace, &name).await?;
     Ok(Children {
         config: find(&context.configs, &namespace, &ssh_config(&name)),
         service: find(&context.services, &namespace, &name),
@@ -61,11 +61,11 @@ pub async fn observe_references(loginset: &LoginSet, context: &Context) -> Refer
     let cluster = async {
         let controller = find(&context.controllers, &namespace, &loginset.spec.controller_ref.name)?;
         let (field, key) = ("spec.slurmKeyRef of the Controller", controller.spec.slurm_key_ref.as_ref());
-        let slurm_key = follow(client.clone(), &namespace, field, key).await;
+        let slurm_key = resolve_key(client.clone(), &namespace, field, key).await;
         Some(Cluster { controller, slurm_key })
     };
     let sssd_conf =
-        follow(client.clone(), &namespace, "spec.sssdConfRef", Some(&loginset.spec.sssd_conf_ref));
+        resolve_key(client.clone(), &namespace, "spec.sssdConfRef", Some(&loginset.spec.sssd_conf_ref));
     let host_keys = async {
         let name = ssh_host_keys(&loginset.name_any());
         let found = Api::<Secret>::namespaced(client.clone(), &namespace).get_opt(&name).await;

@@ -6,7 +6,7 @@ use crate::observe::References;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
 use kube::ResourceExt;
 use operator_runtime::references::ReferenceError;
-use operator_runtime::{Class, Classify, Exact, Missing, apply, secret_value};
+use operator_runtime::{Class, Classify, MissingReference, RawObject, apply, secret_value};
 use pod_builder::{BuildError, hash_bytes};
 use slinky_api::ownership::{Control, control_of};
 use slinky_api::v1beta1::{Controller, LoginSet};
@@ -20,7 +20,7 @@ pub struct Plan {
     /// The ConfigMap with `sshd_config`.
     pub config: ConfigMap,
     /// The Service.
-    pub service: Result<Exact<Service>, Obstacle>,
+    pub service: Result<RawObject<Service>, Obstacle>,
     /// What the Deployment is made from, besides its own host keys and configuration.
     pub surroundings: Result<Surroundings, Obstacle>,
 }
@@ -85,7 +85,7 @@ impl Classify for Obstacle {
 /// Decides.
 pub fn plan(loginset: &LoginSet, references: References) -> Plan {
     let References { cluster, sssd_conf, host_keys } = references;
-    let no_controller = || Missing::Controller(loginset.spec.controller_ref.name.clone());
+    let no_controller = || MissingReference::Controller(loginset.spec.controller_ref.name.clone());
     let surroundings = cluster.ok_or_else(no_controller).map_err(ReferenceError::from).and_then(|cluster| {
         // Without it the pods could not start.
         let slurm_key = cluster.slurm_key?.value.0;
@@ -123,12 +123,12 @@ mod tests {
     use crate::fixture::{controller, loginset};
     use crate::observe::{Cluster, SecretKey};
     use k8s_openapi::ByteString;
-    use operator_runtime::references::Referenced;
+    use operator_runtime::references::ResolvedKey;
     use rstest::rstest;
     use serde_json::{Value, json};
 
-    fn found(value: &str) -> Referenced<Secret> {
-        Referenced { holder: Secret::default(), value: ByteString(value.into()) }
+    fn found(value: &str) -> ResolvedKey<Secret> {
+        ResolvedKey { holder: Secret::default(), value: ByteString(value.into()) }
     }
 
     /// With everything there but what `change` takes away.
@@ -172,7 +172,7 @@ mod tests {
     }
 
     fn missing(name: &str) -> SecretKey {
-        Err(Missing::Secret(name.to_owned()).into())
+        Err(MissingReference::Secret(name.to_owned()).into())
     }
 
     fn judge_host_keys(metadata: Value, without: &str) -> Result<HostKeys, Obstacle> {

@@ -3,7 +3,7 @@
 use crate::observe::Children;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
-use operator_runtime::{Classify, Exact, PassError};
+use operator_runtime::{Classify, RawObject, StepErrors};
 use pod_builder::{Rollout, deployment_rollout};
 use slinky_api::conditions::{Summary, summarise};
 use slinky_api::labels::{selector_labels, to_selector};
@@ -11,7 +11,7 @@ use slinky_api::ownership::is_controlled_by;
 use slinky_api::v1beta1::{LoginSet, LoginSetStatus};
 
 /// What a pass came to: the Deployment, if it is there to stay.
-type Outcome = Result<Option<Exact<Deployment>>, PassError>;
+type Outcome = Result<Option<RawObject<Deployment>>, StepErrors>;
 
 /// The status after a pass. The pods of a Deployment that the pass left alone count as well.
 pub fn status(loginset: &LoginSet, children: &Children, outcome: &Outcome, now: Timestamp) -> LoginSetStatus {
@@ -24,7 +24,7 @@ pub fn status(loginset: &LoginSet, children: &Children, outcome: &Outcome, now: 
     status
 }
 
-fn replicas(deployment: &Exact<Deployment>) -> i32 {
+fn replicas(deployment: &RawObject<Deployment>) -> i32 {
     deployment.status.as_ref().and_then(|status| status.replicas).unwrap_or_default()
 }
 
@@ -50,9 +50,9 @@ mod tests {
     use slinky_api::conditions::{PROGRESSING, find};
     use std::sync::Arc;
 
-    fn deployment(owner: &str, ready: i32) -> Exact<Deployment> {
+    fn deployment(owner: &str, ready: i32) -> RawObject<Deployment> {
         let owner = json!({ "apiVersion": "v1", "kind": "X", "name": "x", "uid": owner, "controller": true });
-        Exact::new(json!({
+        RawObject::new(json!({
             "metadata": { "generation": 1, "ownerReferences": [owner] },
             "spec": { "replicas": 2, "selector": {}, "template": {} },
             "status": { "observedGeneration": 1, "replicas": 2, "updatedReplicas": 2, "readyReplicas": ready },
@@ -60,7 +60,7 @@ mod tests {
         .unwrap()
     }
 
-    fn told(children: &Children, outcome: Option<Exact<Deployment>>) -> LoginSetStatus {
+    fn told(children: &Children, outcome: Option<RawObject<Deployment>>) -> LoginSetStatus {
         status(&loginset(&json!({})), children, &Ok(outcome), Timestamp::UNIX_EPOCH)
     }
 

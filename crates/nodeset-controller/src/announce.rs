@@ -11,7 +11,7 @@ use crate::status::is_creating;
 use crate::worker::{Cause, Worker};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
-use operator_runtime::events::{EventType, Notice};
+use operator_runtime::events::{EventType, NewEvent};
 use slinky_api::labels::POD_HOSTNAME;
 use slinky_api::v1beta1::{ScalingMode, UpdateStrategyType};
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,12 +38,12 @@ enum Undertaking {
 pub struct Announced(Option<BTreeSet<(Undertaking, String)>>);
 
 /// What to tell of a plan, given what was told before.
-pub fn announce(observed: &Observed, plan: &Plan, announced: &mut Announced) -> Vec<Notice> {
+pub fn announce(observed: &Observed, plan: &Plan, announced: &mut Announced) -> Vec<NewEvent> {
     let begun = undertakings(observed, plan);
     let before = announced.0.take().unwrap_or_else(|| inherited(observed, plan));
     let news: Vec<_> = begun.iter().filter(|(key, _)| !before.contains(key)).collect();
     let count = |wanted| news.iter().filter(|((undertaking, _), _)| *undertaking == wanted).count();
-    let mut told: Vec<Notice> = vec![];
+    let mut told: Vec<NewEvent> = vec![];
     if count(Undertaking::ScaleUp) > 0 {
         let creates = plan.effects.iter().filter(|effect| effect.is_create()).count();
         // A plan makes no more than some at a time.
@@ -183,7 +183,7 @@ fn new_hostname(observed: &Observed, worker: &Worker) -> Option<String> {
     (has != should).then(|| format!("hostname changed from {has:?} to {should:?}"))
 }
 
-fn scaling(observed: &Observed, plan: &Plan, count: usize, up: bool) -> Notice {
+fn scaling(observed: &Observed, plan: &Plan, count: usize, up: bool) -> NewEvent {
     let (reason, action, verb) =
         if up { ("ScalingUp", "ScaleUp", "Creating") } else { ("ScalingDown", "ScaleDown", "Deleting") };
     let note = match observed.nodeset.spec.scaling_mode {
@@ -195,7 +195,7 @@ fn scaling(observed: &Observed, plan: &Plan, count: usize, up: bool) -> Notice {
     notice(reason, action, note)
 }
 
-fn update(observed: &Observed, count: usize, healthy: bool) -> Notice {
+fn update(observed: &Observed, count: usize, healthy: bool) -> NewEvent {
     let what = if healthy {
         format!("replacing {count} old pod(s) with updated revision")
     } else {
@@ -211,9 +211,9 @@ fn update(observed: &Observed, count: usize, healthy: bool) -> Notice {
     }
 }
 
-fn notice(reason: &str, action: &str, note: String) -> Notice {
+fn notice(reason: &str, action: &str, note: String) -> NewEvent {
     let type_ = EventType::Normal;
-    Notice { type_, reason: reason.to_owned(), action: action.to_owned(), note, related: None }
+    NewEvent { type_, reason: reason.to_owned(), action: action.to_owned(), note, related: None }
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use crate::world::World;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
-use operator_runtime::{Missing, Pass, PassError, Scope, find};
+use operator_runtime::{ChildWriter, MissingReference, Scope, StepErrors, find};
 use serde_json::{Value, json};
 use slinky_api::labels::{REVISION_HASH, selector_labels};
 use slinky_api::names::{controller as names, ssh_config};
@@ -32,9 +32,9 @@ pub async fn apply_children(
     plan: &Plan,
     world: &World,
     scope: &Scope,
-) -> Result<(), PassError> {
+) -> Result<(), StepErrors> {
     let nodeset = observed.nodeset.as_ref();
-    let mut pass = Pass::new(scope, nodeset);
+    let mut pass = ChildWriter::new(scope, nodeset);
     if let Some(finalizers) = &plan.hold {
         pass.keep("Finalizer", hold(nodeset, finalizers, world).await);
     }
@@ -50,7 +50,7 @@ pub async fn apply_children(
 }
 
 /// What the workers of all NodeSets of a cluster share.
-async fn apply_shared(pass: &mut Pass<'_, NodeSet>, observed: &Observed, world: &World) {
+async fn apply_shared(pass: &mut ChildWriter<'_, NodeSet>, observed: &Observed, world: &World) {
     let nodeset = observed.nodeset.as_ref();
     let namespace = nodeset.namespace().unwrap_or_default();
     let cluster = &nodeset.spec.controller_ref.name;
@@ -61,21 +61,21 @@ async fn apply_shared(pass: &mut Pass<'_, NodeSet>, observed: &Observed, world: 
     }
     if let Some(budget) = build_workers_budget(nodeset, siblings()) {
         let live = find(&world.budgets, &namespace, &names::workers_budget(cluster));
-        pass.apply::<_, Missing>("ClusterWorkerPDB", Ok(budget), live.as_deref()).await;
+        pass.apply::<_, MissingReference>("ClusterWorkerPDB", Ok(budget), live.as_deref()).await;
     }
 }
 
-async fn apply_ssh_config(pass: &mut Pass<'_, NodeSet>, nodeset: &NodeSet, world: &World) {
+async fn apply_ssh_config(pass: &mut ChildWriter<'_, NodeSet>, nodeset: &NodeSet, world: &World) {
     if let Some(config) = build_ssh_config(nodeset) {
         let live =
             find(&world.configs, &nodeset.namespace().unwrap_or_default(), &ssh_config(&nodeset.name_any()));
-        pass.apply::<_, Missing>("SSHConfig", Ok(config), live.as_deref()).await;
+        pass.apply::<_, MissingReference>("SSHConfig", Ok(config), live.as_deref()).await;
     }
 }
 
 /// One step about a revision. Those that exist are changed in the version that was decided on, or not at all.
 async fn apply_revision(
-    pass: &mut Pass<'_, NodeSet>,
+    pass: &mut ChildWriter<'_, NodeSet>,
     step: &RevisionStep,
     observed: &Observed,
     world: &World,

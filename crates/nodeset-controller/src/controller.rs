@@ -25,10 +25,10 @@ use kube::runtime::{Controller as Runner, watcher};
 use kube::{Api, ResourceExt};
 use operator_runtime::backoff::ErrorBackoff;
 use operator_runtime::error::chain;
-use operator_runtime::events::{EventType, Notice};
+use operator_runtime::events::{EventType, NewEvent};
 use operator_runtime::{
-    Class, Classify, ObjectKey, PassError, PerObject, Runtime, Scope, apply, changed_facts, spec_changes,
-    touched,
+    Class, Classify, ObjectKey, PerObject, Runtime, Scope, StepErrors, apply, changed_by, changed_objects,
+    spec_changes,
 };
 use slinky_api::labels::{APP_NAME, App};
 use slinky_api::v1beta1::{Controller, NodeSet, NodeSetStatus, RestApi};
@@ -73,7 +73,7 @@ struct Context {
 pub enum Trouble {
     /// Children could not be made.
     #[error(transparent)]
-    Pass(#[from] PassError),
+    Steps(#[from] StepErrors),
     /// The status could not be written.
     #[error(transparent)]
     Status(#[from] apply::Error),
@@ -90,19 +90,19 @@ pub struct Error {
 impl Classify for Error {
     fn class(&self) -> Class {
         match &self.trouble {
-            Trouble::Pass(error) => error.class(),
+            Trouble::Steps(error) => error.class(),
             Trouble::Status(error) => error.class(),
         }
     }
 
     fn category(&self) -> &'static str {
         match &self.trouble {
-            Trouble::Pass(error) => error.category(),
+            Trouble::Steps(error) => error.category(),
             Trouble::Status(error) => error.category(),
         }
     }
 
-    fn again(&self) -> Option<Duration> {
+    fn requeue_after(&self) -> Option<Duration> {
         Some(self.again)
     }
 }
@@ -175,15 +175,15 @@ async fn run(scope: Scope, process: Process) -> anyhow::Result<()> {
             pods.observe(event);
             bases.observe(event);
         });
-        touched(pod_store, observed)
+        changed_objects(pod_store, observed)
     };
     let node_changes =
-        triggers::node_changes(touched(node_store.clone(), node_events), node_store, nodes.clone());
+        triggers::node_changes(changed_objects(node_store.clone(), node_events), node_store, nodes.clone());
     let secret_hashes = SecretHashes::default();
     let secret_changes = triggers::secret_changes(scope.metadata_events(everything()), secret_hashes.clone());
     let stopping = scope.clone();
     let edges = Edges {
-        client: scope.effects_client(),
+        client: scope.no_retry_client(),
         clusters: clusters.clone(),
         expectations,
         replica,
@@ -229,10 +229,10 @@ async fn run(scope: Scope, process: Process) -> anyhow::Result<()> {
     let controller = Runner::for_stream(wishes(nodeset_changes, nodesets.clone()), nodesets.clone())
         .watches_stream(pod_changes, |pod| triggers::of_pod(&pod))
         .watches_stream(node_changes, triggers::of_node(nodesets.clone(), pods.clone()))
-        .watches_stream(touched(claims.clone(), claim_events), |claim| triggers::of_label(&claim))
+        .watches_stream(changed_objects(claims.clone(), claim_events), |claim| triggers::of_label(&claim))
         .watches_stream(service_changes, |service| triggers::of_owners(&service))
         .watches_stream(budget_changes, |budget| triggers::of_owners(&budget))
-        .watches_stream(touched(revisions.clone(), revision_events), |revision| {
+        .watches_stream(changed_objects(revisions.clone(), revision_events), |revision| {
             triggers::of_owners(&revision)
         })
         .owns_stream(config_changes)
@@ -250,7 +250,7 @@ fn wishes(
     changes: BoxStream<'static, watcher::Result<NodeSet>>,
     nodesets: Store<NodeSet>,
 ) -> BoxStream<'static, watcher::Result<NodeSet>> {
-    changed_facts(changes, nodesets, |nodeset| {
+    changed_by(changes, nodesets, |nodeset| {
         let metadata = &nodeset.metadata;
         (
             metadata.generation,
@@ -422,7 +422,7 @@ impl Context {
 /// Tells of conditions that changed.
 fn publish_news(nodeset: &NodeSet, status: &NodeSetStatus, scope: &Scope) {
     for condition in news(nodeset.status.as_ref(), status) {
-        let notice = Notice {
+        let notice = NewEvent {
             type_: if is_good(condition) { EventType::Normal } else { EventType::Warning },
             reason: condition.reason.clone(),
             action: condition.type_.clone(),

@@ -17,8 +17,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use partition::tell_partition;
 use progress::{CREATING, Progress};
 use slinky_api::conditions::{
-    AS_EXPECTED, ConditionStatus, DEGRADED, PARTITION_HELD, PROGRESSING, READY, RESERVATION_CREATED,
-    SLURM_REACHABLE, Verdict, find, is_true, remove, set,
+    AS_EXPECTED, ConditionStatus, ConditionUpdate, DEGRADED, PARTITION_HELD, PROGRESSING, READY,
+    RESERVATION_CREATED, SLURM_REACHABLE, find, is_true, remove, set,
 };
 use slinky_api::labels::{selector_labels, to_selector};
 use slinky_api::v1beta1::{NodeSet, NodeSetStatus, ScalingMode};
@@ -185,8 +185,13 @@ fn summarise(
     }
 }
 
-fn verdict(type_: &'static str, status: ConditionStatus, reason: &'static str, message: String) -> Verdict {
-    Verdict { type_, status, reason, message }
+fn verdict(
+    type_: &'static str,
+    status: ConditionStatus,
+    reason: &'static str,
+    message: String,
+) -> ConditionUpdate {
+    ConditionUpdate { type_, status, reason, message }
 }
 
 fn count_pods(

@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Client, ResourceExt};
-use operator_runtime::{Exact, ObjectKey, PerObject};
+use operator_runtime::{ObjectKey, PerObject, RawObject};
 use slinky_api::v1beta1::{Controller, NodeSet};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub struct World {
     /// The claims of their pods.
     pub claims: Store<PersistentVolumeClaim>,
     /// The Service that workers share.
-    pub services: Store<Exact<Service>>,
+    pub services: Store<RawObject<Service>>,
     /// The disruption budgets that workers share.
     pub budgets: Store<PodDisruptionBudget>,
     /// The ConfigMaps of their sshd.

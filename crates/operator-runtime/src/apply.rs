@@ -11,7 +11,7 @@
 
 mod decide;
 mod fields;
-mod memory;
+mod history;
 mod outcome;
 
 pub use outcome::{Applied, Created, Deleted, Error, StatusWrite};
@@ -19,11 +19,11 @@ pub use outcome::{Applied, Created, Deleted, Error, StatusWrite};
 use crate::metrics::METRICS;
 use crate::retry::{DEFAULT_RETRY, retry_on_conflict};
 use decide::{Decision, Part};
+use history::{ApplyHistory, LastApply};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client, Resource, ResourceExt};
-use memory::{Last, Memory};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -56,7 +56,7 @@ const NAMED_TWICE: &str = "duplicate entries for key";
 pub struct Applier {
     client: Client,
     manager: Arc<str>,
-    memory: Arc<Memory>,
+    memory: Arc<ApplyHistory>,
 }
 
 impl Applier {
@@ -281,7 +281,7 @@ impl Applier {
 
     fn remember(&self, part: Part, desired: &Value, before: Option<String>, after: &Value) {
         let uid = after["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
-        let last = Last {
+        let last = LastApply {
             before,
             desired: decide::fingerprint(desired, &self.manager, part),
             after: decide::fingerprint(after, &self.manager, part),

@@ -64,7 +64,7 @@ pub fn client(config: &Config) -> Result<Client, Error> {
 }
 
 /// A client that sends each request once.
-pub fn effects_client(config: &Config) -> Result<Client, Error> {
+pub fn no_retry_client(config: &Config) -> Result<Client, Error> {
     build(config, false)
 }
 

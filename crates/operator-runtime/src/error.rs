@@ -25,7 +25,7 @@ pub trait Classify: Error {
     fn category(&self) -> &'static str;
 
     /// When to look at the object again at the latest, although it failed: there may be other things to do for it.
-    fn again(&self) -> Option<Duration> {
+    fn requeue_after(&self) -> Option<Duration> {
         None
     }
 }

@@ -31,7 +31,7 @@ const SERIES: Duration = Duration::from_mins(6);
 
 /// Something to tell about an object.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Notice {
+pub struct NewEvent {
     /// Whether somebody should look.
     pub type_: EventType,
     /// Why, in `PascalCase`.
@@ -47,7 +47,7 @@ pub struct Notice {
 /// Publishes Events; one per process.
 #[derive(Clone, Debug)]
 pub struct Events {
-    queue: mpsc::Sender<(ObjectReference, Notice)>,
+    queue: mpsc::Sender<(ObjectReference, NewEvent)>,
     latest: Arc<PerObject<BTreeMap<String, (String, String)>>>,
 }
 
@@ -62,7 +62,7 @@ impl Events {
     }
 
     /// Tells it, as often as it is called; repetitions become one Event with a count.
-    pub fn publish<K: Resource<DynamicType = ()>>(&self, regarding: &K, notice: Notice) {
+    pub fn publish<K: Resource<DynamicType = ()>>(&self, regarding: &K, notice: NewEvent) {
         let mut reference = regarding.object_ref(&());
         // The recorder would take each version for another object.
         reference.resource_version = None;
@@ -73,7 +73,7 @@ impl Events {
     }
 
     /// Tells it if it is news: the last notice about this object and action had another reason or note.
-    pub fn publish_change<K: Resource<DynamicType = ()>>(&self, regarding: &K, notice: Notice) {
+    pub fn publish_change<K: Resource<DynamicType = ()>>(&self, regarding: &K, notice: NewEvent) {
         let is_news = self.latest.with(regarding, |latest| {
             let told = (notice.reason.clone(), notice.note.clone());
             latest.insert(notice.action.clone(), told.clone()) != Some(told)
@@ -97,7 +97,7 @@ impl Events {
 #[cfg(test)]
 impl Events {
     /// Events that nobody sends, and where they end up.
-    pub(crate) fn unsent(capacity: usize) -> (Self, mpsc::Receiver<(ObjectReference, Notice)>) {
+    pub(crate) fn unsent(capacity: usize) -> (Self, mpsc::Receiver<(ObjectReference, NewEvent)>) {
         let (queue, told) = mpsc::channel(capacity);
         (Self { queue, latest: Arc::default() }, told)
     }
@@ -113,7 +113,7 @@ struct Sender {
 impl Sender {
     async fn run(
         mut self,
-        mut notices: mpsc::Receiver<(ObjectReference, Notice)>,
+        mut notices: mpsc::Receiver<(ObjectReference, NewEvent)>,
         drained: impl Future<Output = ()>,
     ) {
         let mut drained = std::pin::pin!(drained);
@@ -128,7 +128,7 @@ impl Sender {
         }
     }
 
-    async fn send(&mut self, regarding: &ObjectReference, notice: Notice) {
+    async fn send(&mut self, regarding: &ObjectReference, notice: NewEvent) {
         let note = cut(notice.note);
         let event = Event {
             type_: notice.type_,
@@ -176,7 +176,7 @@ fn cut(mut note: String) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{EventType, Events, NOTE_LIMIT, Notice, cut};
+    use super::{EventType, Events, NOTE_LIMIT, NewEvent, cut};
     use k8s_openapi::api::core::v1::ConfigMap;
     use rstest::rstest;
 
@@ -190,8 +190,8 @@ mod tests {
         assert_eq!(cut.ends_with("..."), note.len() > NOTE_LIMIT);
     }
 
-    fn notice(reason: &str, note: &str) -> Notice {
-        Notice {
+    fn notice(reason: &str, note: &str) -> NewEvent {
+        NewEvent {
             type_: EventType::Warning,
             reason: reason.into(),
             action: "Test".into(),

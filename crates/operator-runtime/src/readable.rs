@@ -3,7 +3,7 @@
 //! A definition may admit what its type here does not know: an object without `spec`, say. Such an object is told of
 //! and kept as it was when it last could be read, so that nothing is undone because of it.
 
-use crate::events::{EventType, Events, Notice};
+use crate::events::{EventType, Events, NewEvent};
 use crate::metrics::{ErrorLabels, METRICS};
 use crate::scope::Watched;
 use kube::core::{DeserializeGuard, Resource};
@@ -55,7 +55,7 @@ fn tell<K: Watched>(object: &DeserializeGuard<K>, events: &Events) {
     let (namespace, name) = (&invalid.metadata.namespace, &invalid.metadata.name);
     tracing::warn!(kind, ?namespace, ?name, error = invalid.error, "An object cannot be read");
     METRICS.reconcile_errors.get_or_create(&ErrorLabels { kind, reason: UNREADABLE }).inc();
-    let notice = Notice {
+    let notice = NewEvent {
         type_: EventType::Warning,
         reason: UNREADABLE.to_owned(),
         action: "Read".to_owned(),

@@ -3,7 +3,7 @@
 
 use crate::backoff::ErrorBackoff;
 use crate::error::{Class, Classify, chain};
-use crate::events::{EventType, Events, Notice};
+use crate::events::{EventType, Events, NewEvent};
 use crate::metrics::{ErrorLabels, KindLabel, METRICS};
 use crate::per_object::ObjectKey;
 use crate::report::report;
@@ -25,7 +25,7 @@ const ACTION: &str = "Reconcile";
 
 /// Why a reconcile did not succeed.
 #[derive(Debug, thiserror::Error)]
-pub enum Failure<E> {
+pub enum ReconcileError<E> {
     /// It said so.
     #[error(transparent)]
     Failed(E),
@@ -37,7 +37,7 @@ pub enum Failure<E> {
     Panicked,
 }
 
-impl<E: Classify> Classify for Failure<E> {
+impl<E: Classify> Classify for ReconcileError<E> {
     fn class(&self) -> Class {
         match self {
             Self::Failed(error) => error.class(),
@@ -53,9 +53,9 @@ impl<E: Classify> Classify for Failure<E> {
         }
     }
 
-    fn again(&self) -> Option<Duration> {
+    fn requeue_after(&self) -> Option<Duration> {
         match self {
-            Self::Failed(error) => error.again(),
+            Self::Failed(error) => error.requeue_after(),
             Self::TimedOut | Self::Panicked => None,
         }
     }
@@ -75,14 +75,14 @@ impl Scope {
         F: Fn(Arc<K>, Arc<C>) -> R,
         R: Future<Output = Result<Action, E>> + Send + 'static,
     {
-        let aftermath =
-            &Arc::new(Aftermath { events: self.events().clone(), backoff: ErrorBackoff::default() });
+        let reporter =
+            &Arc::new(ReconcileReporter { events: self.events().clone(), backoff: ErrorBackoff::default() });
         controller
             .with_config(Config::default().concurrency(self.workers()))
             .graceful_shutdown_on(self.shutdown())
             .run(
                 |object, context| {
-                    let (scope, aftermath) = (self.clone(), aftermath.clone());
+                    let (scope, reporter) = (self.clone(), reporter.clone());
                     let reconciled = reconcile(object.clone(), context);
                     async move {
                         tokio::select! {
@@ -91,17 +91,17 @@ impl Scope {
                         }
                         let result = attempt::<K, _, _>(reconciled).await;
                         if result.is_ok() {
-                            aftermath.succeeded(object.as_ref());
+                            reporter.succeeded(object.as_ref());
                         }
                         result
                     }
                 },
-                |object, failure, _| aftermath.failed(object.as_ref(), failure),
+                |object, failure, _| reporter.failed(object.as_ref(), failure),
                 context,
             )
             .for_each(|outcome| {
                 if let Err(controller::Error::ObjectNotFound(object)) = &outcome {
-                    aftermath.forget(&ObjectKey::from(object.as_ref()));
+                    reporter.forget(&ObjectKey::from(object.as_ref()));
                 }
                 report(&outcome);
                 futures::future::ready(())
@@ -111,7 +111,7 @@ impl Scope {
 }
 
 /// One reconcile with its limits, measured.
-async fn attempt<K, E, R>(reconcile: R) -> Result<Action, Failure<E>>
+async fn attempt<K, E, R>(reconcile: R) -> Result<Action, ReconcileError<E>>
 where
     K: Resource<DynamicType = ()>,
     R: Future<Output = Result<Action, E>> + Send,
@@ -124,19 +124,19 @@ where
     METRICS.reconcile_duration.get_or_create(&kind).observe(begun.elapsed().as_secs_f64());
     running.dec();
     match result {
-        Ok(Ok(result)) => result.map_err(Failure::Failed),
-        Ok(Err(_)) => Err(Failure::Panicked),
-        Err(_) => Err(Failure::TimedOut),
+        Ok(Ok(result)) => result.map_err(ReconcileError::Failed),
+        Ok(Err(_)) => Err(ReconcileError::Panicked),
+        Err(_) => Err(ReconcileError::TimedOut),
     }
 }
 
 /// What follows from a reconcile's end.
-struct Aftermath {
+struct ReconcileReporter {
     events: Events,
     backoff: ErrorBackoff,
 }
 
-impl Aftermath {
+impl ReconcileReporter {
     /// Tells of a failure and says when to try again.
     fn failed<K, E>(&self, object: &K, failure: &E) -> Action
     where
@@ -150,7 +150,7 @@ impl Aftermath {
         };
         let labels = ErrorLabels { kind: K::kind(&()).into_owned(), reason: failure.category() };
         METRICS.reconcile_errors.get_or_create(&labels).inc();
-        let notice = Notice {
+        let notice = NewEvent {
             type_,
             reason: failure.category().to_owned(),
             action: ACTION.to_owned(),
@@ -158,7 +158,7 @@ impl Aftermath {
             related: None,
         };
         self.events.publish_change(object, notice);
-        let again = [after, failure.again()].into_iter().flatten().min();
+        let again = [after, failure.requeue_after()].into_iter().flatten().min();
         again.map_or_else(Action::await_change, Action::requeue)
     }
 
@@ -177,7 +177,7 @@ impl Aftermath {
 
 #[cfg(test)]
 mod tests {
-    use super::{Aftermath, DEADLINE, Failure, attempt};
+    use super::{DEADLINE, ReconcileError, ReconcileReporter, attempt};
     use crate::backoff::ErrorBackoff;
     use crate::error::{Class, Classify};
     use crate::events::{EventType, Events};
@@ -199,7 +199,7 @@ mod tests {
             "Told"
         }
 
-        fn again(&self) -> Option<Duration> {
+        fn requeue_after(&self) -> Option<Duration> {
             self.1
         }
     }
@@ -217,14 +217,14 @@ mod tests {
     async fn a_reconcile_that_hangs_is_cut() {
         let begun = tokio::time::Instant::now();
         let result = attempt::<ConfigMap, _, _>(hang()).await;
-        assert!(matches!(result, Err(Failure::TimedOut)), "{result:?}");
+        assert!(matches!(result, Err(ReconcileError::TimedOut)), "{result:?}");
         assert_eq!(begun.elapsed(), DEADLINE);
     }
 
     #[tokio::test]
     async fn a_panic_is_a_failure_of_one_object() {
         let result = attempt::<ConfigMap, _, _>(panic()).await;
-        assert!(matches!(result, Err(Failure::Panicked)), "{result:?}");
+        assert!(matches!(result, Err(ReconcileError::Panicked)), "{result:?}");
     }
 
     #[rstest]
@@ -240,8 +240,8 @@ mod tests {
         #[case] type_: EventType,
     ) {
         let (events, mut told) = Events::unsent(9);
-        let aftermath = Aftermath { events, backoff: ErrorBackoff::default() };
-        assert_eq!(aftermath.failed(&ConfigMap::default(), &Told(class, None)), expected);
+        let reporter = ReconcileReporter { events, backoff: ErrorBackoff::default() };
+        assert_eq!(reporter.failed(&ConfigMap::default(), &Told(class, None)), expected);
         let (_, notice) = told.try_recv().expect("an Event");
         assert_eq!(
             (notice.type_, notice.reason.as_str(), notice.note.as_str()),
@@ -255,22 +255,22 @@ mod tests {
     #[case::later_and_later(Class::Transient)]
     fn what_else_there_is_to_do_does_not_wait_for_it(#[case] class: Class) {
         let (events, _told) = Events::unsent(9);
-        let aftermath = Aftermath { events, backoff: ErrorBackoff::default() };
+        let reporter = ReconcileReporter { events, backoff: ErrorBackoff::default() };
         let soon = Duration::from_millis(1);
-        assert_eq!(aftermath.failed(&ConfigMap::default(), &Told(class, Some(soon))), Action::requeue(soon));
+        assert_eq!(reporter.failed(&ConfigMap::default(), &Told(class, Some(soon))), Action::requeue(soon));
     }
 
     #[test]
     fn failures_in_a_row_wait_longer_and_are_told_once() {
         let (events, mut told) = Events::unsent(9);
-        let aftermath = Aftermath { events, backoff: ErrorBackoff::default() };
+        let reporter = ReconcileReporter { events, backoff: ErrorBackoff::default() };
         let object = ConfigMap::default();
-        let fail = || aftermath.failed(&object, &Told(Class::Transient, None));
+        let fail = || reporter.failed(&object, &Told(Class::Transient, None));
         assert_ne!(fail(), fail());
         assert!(told.try_recv().is_ok());
         assert!(told.try_recv().is_err(), "the same failure was told twice");
-        aftermath.succeeded(&object);
-        aftermath.failed(&object, &Told(Class::Transient, None));
+        reporter.succeeded(&object);
+        reporter.failed(&object, &Told(Class::Transient, None));
         assert!(told.try_recv().is_ok(), "a failure after a success is news");
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::apply::Object;
 use crate::error::{Class, Classify};
-use crate::missing::{Missing, config_map_value, secret_value};
+use crate::missing_reference::{MissingReference, config_map_value, secret_value};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Api, Client, Resource};
@@ -19,10 +19,10 @@ pub trait KeySelector {
     fn name(&self) -> &str;
 
     /// That the object is not there.
-    fn missing(&self) -> Missing;
+    fn missing(&self) -> MissingReference;
 
     /// The value under the key.
-    fn value_in<'a>(&self, holder: &'a Self::Holder) -> Result<&'a [u8], Missing>;
+    fn value_in<'a>(&self, holder: &'a Self::Holder) -> Result<&'a [u8], MissingReference>;
 }
 
 impl KeySelector for SecretKeySelector {
@@ -32,11 +32,11 @@ impl KeySelector for SecretKeySelector {
         &self.name
     }
 
-    fn missing(&self) -> Missing {
-        Missing::Secret(self.name.clone())
+    fn missing(&self) -> MissingReference {
+        MissingReference::Secret(self.name.clone())
     }
 
-    fn value_in<'a>(&self, secret: &'a Secret) -> Result<&'a [u8], Missing> {
+    fn value_in<'a>(&self, secret: &'a Secret) -> Result<&'a [u8], MissingReference> {
         secret_value(Some(secret), &self.name, &self.key)
     }
 }
@@ -48,11 +48,11 @@ impl KeySelector for ConfigMapKeySelector {
         &self.name
     }
 
-    fn missing(&self) -> Missing {
-        Missing::ConfigMap(self.name.clone())
+    fn missing(&self) -> MissingReference {
+        MissingReference::ConfigMap(self.name.clone())
     }
 
-    fn value_in<'a>(&self, map: &'a ConfigMap) -> Result<&'a [u8], Missing> {
+    fn value_in<'a>(&self, map: &'a ConfigMap) -> Result<&'a [u8], MissingReference> {
         config_map_value(Some(map), &self.name, &self.key)
     }
 }
@@ -82,7 +82,7 @@ pub enum ReferenceError {
     },
     /// What it names is not there.
     #[error(transparent)]
-    Missing(#[from] Missing),
+    Missing(#[from] MissingReference),
     /// The API server refused or did not answer.
     #[error("cannot read {kind} {name}")]
     Unread {
@@ -115,7 +115,7 @@ impl Classify for ReferenceError {
 }
 
 /// What a reference leads to.
-pub struct Referenced<K> {
+pub struct ResolvedKey<K> {
     /// The object.
     pub holder: K,
     /// The value under the key.
@@ -125,12 +125,12 @@ pub struct Referenced<K> {
 /// Reads what `field` refers to.
 ///
 /// A name that no object can have is never sent: it would be part of a path, with our rights and not the user's.
-pub async fn follow<S: KeySelector>(
+pub async fn resolve_key<S: KeySelector>(
     client: Client,
     namespace: &str,
     field: &'static str,
     selector: Option<&S>,
-) -> Result<Referenced<S::Holder>, ReferenceError> {
+) -> Result<ResolvedKey<S::Holder>, ReferenceError> {
     let kind = S::Holder::kind(&()).into_owned();
     let Some(selector) = selector.filter(|selector| !selector.name().is_empty()) else {
         return Err(ReferenceError::Unnamed { field, kind });
@@ -144,7 +144,7 @@ pub async fn follow<S: KeySelector>(
     let found = found.map_err(|source| ReferenceError::Unread { kind, name, source })?;
     let holder = found.ok_or_else(|| selector.missing())?;
     let value = ByteString(selector.value_in(&holder)?.to_vec());
-    Ok(Referenced { holder, value })
+    Ok(ResolvedKey { holder, value })
 }
 
 #[cfg(test)]
@@ -181,8 +181,9 @@ pub(crate) mod tests {
     async fn a_key_is_read_with_the_object_that_has_it() {
         let (client, _) =
             server(200, &json!({ "metadata": { "uid": "u" }, "data": { "k": "djE=", "o": "" } }));
-        let found =
-            follow(client, "ns", "spec.keyRef", Some(&selector("s"))).await.unwrap_or_else(|e| panic!("{e}"));
+        let found = resolve_key(client, "ns", "spec.keyRef", Some(&selector("s")))
+            .await
+            .unwrap_or_else(|e| panic!("{e}"));
         assert_eq!((found.value.0.as_slice(), found.holder.data.unwrap().len()), (b"v1".as_slice(), 2));
     }
 
@@ -199,7 +200,7 @@ pub(crate) mod tests {
         #[case] text: &str,
     ) {
         let (client, _) = server(code, &answer);
-        let error = follow(client, "ns", "spec.keyRef", Some(&selector("s"))).await.err().unwrap();
+        let error = resolve_key(client, "ns", "spec.keyRef", Some(&selector("s"))).await.err().unwrap();
         assert_eq!((error.category(), error.to_string().as_str()), (category, text));
     }
 
@@ -211,7 +212,8 @@ pub(crate) mod tests {
     #[tokio::test]
     async fn a_name_that_is_none_is_never_sent(#[case] name: Option<&str>, #[case] text: &str) {
         let (client, asked) = server(200, &json!({ "data": { "k": "" } }));
-        let error = follow(client, "ns", "spec.keyRef", name.map(selector).as_ref()).await.err().unwrap();
+        let error =
+            resolve_key(client, "ns", "spec.keyRef", name.map(selector).as_ref()).await.err().unwrap();
         assert_eq!((error.category(), error.class()), ("InvalidSpec", Class::Invalid));
         assert!(error.to_string().contains(text), "{error}");
         assert_eq!(asked.load(Ordering::Relaxed), 0);

@@ -65,7 +65,7 @@ async fn lead(runtime: &Runtime, starting: &mut Option<Gate>) -> Leadership {
     let namespace = or(&args.leader_elect_namespace, runtime.namespace());
     let lease = or(&args.leader_elect_lease, runtime.name());
     let identity = format!("{}_{:08x}", runtime.instance(), rand::random::<u32>());
-    let elector = Elector::new(runtime.effects_client(), &namespace, &lease, &identity);
+    let elector = Elector::new(runtime.no_retry_client(), &namespace, &lease, &identity);
     elector.acquire(|| open(starting.take())).await
 }
 

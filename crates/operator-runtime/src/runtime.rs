@@ -2,7 +2,7 @@
 
 use crate::apply::Applier;
 use crate::args::Args;
-use crate::client::{self, client, effects_client};
+use crate::client::{self, client, no_retry_client};
 use crate::events::Events;
 use crate::ready::{Gate, Readiness};
 use crate::scope::Scope;
@@ -23,7 +23,7 @@ struct Inner {
     instance: String,
     args: Args,
     client: Client,
-    effects_client: Client,
+    no_retry_client: Client,
     namespace: String,
     applier: Applier,
     events: Events,
@@ -35,7 +35,7 @@ impl Runtime {
     /// Makes the clients and starts to publish Events; nothing is sent yet.
     pub(crate) async fn new(name: &'static str, args: Args, tasks: Tasks) -> Result<Self, client::Error> {
         let config = client::config(name, args.kubeconfig.as_deref()).await?;
-        let (client, effects_client) = (client(&config)?, effects_client(&config)?);
+        let (client, no_retry_client) = (client(&config)?, no_retry_client(&config)?);
         let instance = instance();
         let inner = Inner {
             name,
@@ -44,7 +44,7 @@ impl Runtime {
             instance,
             args,
             client,
-            effects_client,
+            no_retry_client,
             namespace: config.default_namespace,
             readiness: Readiness::default(),
             tasks,
@@ -89,8 +89,8 @@ impl Runtime {
     }
 
     /// For writes of which a second copy matters: every request is sent once, every answer is seen.
-    pub fn effects_client(&self) -> Client {
-        self.inner.effects_client.clone()
+    pub fn no_retry_client(&self) -> Client {
+        self.inner.no_retry_client.clone()
     }
 
     /// Writes objects; the field manager is the binary's name.

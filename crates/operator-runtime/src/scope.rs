@@ -1,13 +1,13 @@
 //! The part of the cluster that one set of controllers watches: one namespace or all, with caches that are filled before
 //! anything is decided from them.
 
+use crate::changed_objects::changed_objects;
 use crate::error::chain;
 use crate::lock;
 use crate::metrics::{KindLabel, METRICS};
 use crate::per_object::ObjectKey;
 use crate::readable::readable;
 use crate::runtime::Runtime;
-use crate::touched::touched;
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt};
 use k8s_openapi::NamespaceResourceScope;
@@ -93,7 +93,7 @@ impl Scope {
             watcher(self.api::<DeserializeGuard<K>>(), config).default_backoff().filter_map(move |event| {
                 futures::future::ready(event.map(|event| readable(event, &cache, &told)).transpose())
             });
-        (store.clone(), touched(store, self.fill(writer, events)))
+        (store.clone(), changed_objects(store, self.fill(writer, events)))
     }
 
     /// A cache of any objects, and what happens to them. `trim` takes out of each object what nobody needs before it is
@@ -187,7 +187,7 @@ fn once_listed<K: Watched>(
 
 /// The changes of a cached kind that matter: those that change the facts of an object, and its end. Most writes to custom
 /// resources are of their status, which most others do not look at.
-pub fn changed_facts<K: Watched, F: PartialEq + Send + 'static>(
+pub fn changed_by<K: Watched, F: PartialEq + Send + 'static>(
     changes: BoxStream<'static, watcher::Result<K>>,
     cache: Store<K>,
     facts: impl Fn(&K) -> F + Send + 'static,
@@ -218,7 +218,7 @@ pub fn spec_changes<K: Watched>(
     changes: BoxStream<'static, watcher::Result<K>>,
     cache: Store<K>,
 ) -> BoxStream<'static, watcher::Result<K>> {
-    changed_facts(changes, cache, |object| object.meta().generation)
+    changed_by(changes, cache, |object| object.meta().generation)
 }
 
 /// An object in a cache, by namespace and name.
@@ -230,7 +230,7 @@ pub fn find<K: Watched>(cache: &Store<K>, namespace: &str, name: &str) -> Option
 ///
 /// For objects from which the next version of themselves is made: one that was overlooked would be overwritten. The read
 /// is only made while there is nothing in the cache, which for a child is until it is made.
-pub async fn find_or_read<K>(
+pub async fn cached_or_live<K>(
     cache: &Store<K>,
     client: Client,
     namespace: &str,
@@ -273,7 +273,7 @@ fn without_errors<K: Watched>(event: watcher::Result<watcher::Event<K>>) -> Opti
 
 #[cfg(test)]
 mod tests {
-    use super::{find_or_read, once_listed, spec_changes, without_errors};
+    use super::{cached_or_live, once_listed, spec_changes, without_errors};
     use crate::metrics::{KindLabel, METRICS};
     use crate::references::tests::server;
     use futures::{FutureExt, StreamExt};
@@ -331,10 +331,10 @@ mod tests {
         let (store, mut writer) = reflector::store::<Secret>();
         let (client, asked) = server(200, &serde_json::to_value(secret(2, "read")).unwrap());
         let note = |found: Option<Arc<Secret>>| found.unwrap().annotations()["note"].clone();
-        let read = find_or_read(&store, client.clone(), "ns", "a").await.unwrap();
+        let read = cached_or_live(&store, client.clone(), "ns", "a").await.unwrap();
         assert_eq!((note(read), asked.load(Ordering::Relaxed)), ("read".to_owned(), 1));
         writer.apply_watcher_event(&watcher::Event::Apply(secret(1, "cached")));
-        let cached = find_or_read(&store, client, "ns", "a").await.unwrap();
+        let cached = cached_or_live(&store, client, "ns", "a").await.unwrap();
         assert_eq!((note(cached), asked.load(Ordering::Relaxed)), ("cached".to_owned(), 1));
     }
 

@@ -2,7 +2,7 @@
 
 use crate::merge::{merge, without_noise};
 use crate::schema::CONTAINER;
-use crate::typed::{self, IllTyped, read};
+use crate::typed::{self, TypeMismatch, read};
 use k8s_openapi::api::core::v1::Container;
 use serde_json::{Value, json};
 use slinky_api::Raw;
@@ -11,7 +11,7 @@ use slinky_api::Raw;
 ///
 /// Arguments add up, defaults first. A probe keeps its handler unless the user brings one. An empty name is what
 /// client libraries write for no name, and changes nothing.
-pub fn build_container(field: &str, base: &Container, user: &Raw<Container>) -> Result<Value, IllTyped> {
+pub fn build_container(field: &str, base: &Container, user: &Raw<Container>) -> Result<Value, TypeMismatch> {
     let mut merged = typed::json(base);
     let Some(mut patch) = without_noise(user.as_value()) else { return Ok(merged) };
     let _: Container = read(field, &patch)?;

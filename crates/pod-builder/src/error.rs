@@ -1,14 +1,14 @@
 //! Why a child cannot be built. Only an edit of what the user wrote helps.
 
 use crate::service::ServiceError;
-use crate::typed::IllTyped;
+use crate::typed::TypeMismatch;
 
 /// Why a child cannot be built.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
     /// Something that the user wrote is not what it should be.
     #[error(transparent)]
-    IllTyped(#[from] IllTyped),
+    TypeMismatch(#[from] TypeMismatch),
     /// The Service makes no sense.
     #[error(transparent)]
     Service(#[from] ServiceError),

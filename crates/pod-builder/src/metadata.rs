@@ -7,7 +7,7 @@ use slinky_api::ownership::controller_reference;
 use std::collections::BTreeMap;
 
 /// Lays maps over one another; where keys are equal the later layer wins.
-pub fn layered<'a>(layers: impl IntoIterator<Item = Option<&'a BTreeMap<String, String>>>) -> Labels {
+pub fn merge_labels<'a>(layers: impl IntoIterator<Item = Option<&'a BTreeMap<String, String>>>) -> Labels {
     let mut result = Labels::new();
     for layer in layers.into_iter().flatten() {
         result.extend(layer.iter().map(|(key, value)| (key.clone(), value.clone())));
@@ -17,10 +17,10 @@ pub fn layered<'a>(layers: impl IntoIterator<Item = Option<&'a BTreeMap<String, 
 
 /// Lays annotations over one another, without kubectl's copy of the parent: with it each `kubectl apply` of the
 /// parent would restart the pods.
-pub fn layered_annotations<'a>(
+pub fn merge_annotations<'a>(
     layers: impl IntoIterator<Item = Option<&'a BTreeMap<String, String>>>,
 ) -> BTreeMap<String, String> {
-    let mut result = layered(layers);
+    let mut result = merge_labels(layers);
     result.remove(annotations::LAST_APPLIED);
     result
 }
@@ -73,13 +73,13 @@ mod tests {
         let (parent, template) = (map(&[("a", "1"), ("b", "1")]), map(&[("b", "2"), ("c", "2")]));
         let ours = map(&[("c", "3")]);
         let layers = [Some(&parent), None, Some(&template), Some(&ours)];
-        assert_eq!(layered(layers), map(&[("a", "1"), ("b", "2"), ("c", "3")]));
+        assert_eq!(merge_labels(layers), map(&[("a", "1"), ("b", "2"), ("c", "3")]));
     }
 
     #[test]
     fn kubectls_copy_of_the_parent_stays_with_the_parent() {
         let parent = map(&[("a", "1"), ("kubectl.kubernetes.io/last-applied-configuration", "{}")]);
-        assert_eq!(layered_annotations([Some(&parent)]), map(&[("a", "1")]));
+        assert_eq!(merge_annotations([Some(&parent)]), map(&[("a", "1")]));
     }
 
     #[test]

@@ -5,7 +5,7 @@ mod sidecars;
 mod users;
 mod volumes;
 
-pub use probes::{exec_probe, http_probe, patient, tcp_probe};
+pub use probes::{exec_probe, http_probe, tcp_probe, with_one_minute_threshold};
 pub(crate) use sidecars::{SCRIPT_CONTAINERS, SCRIPT_MARK};
 pub use sidecars::{initconf, logfile, reconfigure};
 pub use users::{container_user, pod_user};

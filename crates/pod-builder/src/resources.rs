@@ -5,7 +5,7 @@ use serde_json::Value;
 
 /// The limits of a worker, zero where there is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Granted {
+pub struct EffectiveLimits {
     /// Whole CPUs; a part of one counts as one.
     pub cpus: u64,
     /// Whole MiB of memory; a part of one does not count.
@@ -22,12 +22,12 @@ pub struct LimitError {
 }
 
 /// The limits of a container, or those of its pod where it has none of its own.
-pub fn granted(pod_spec: &Value, container: &Value) -> Result<Granted, LimitError> {
+pub fn effective_limits(pod_spec: &Value, container: &Value) -> Result<EffectiveLimits, LimitError> {
     let limit = |resource: &str| -> Result<u64, LimitError> {
         let own = limit(container, resource)?;
         if own == 0 { limit(pod_spec, resource) } else { Ok(own) }
     };
-    Ok(Granted { cpus: limit("cpu")?, memory_mib: limit("memory")? / (1024 * 1024) })
+    Ok(EffectiveLimits { cpus: limit("cpu")?, memory_mib: limit("memory")? / (1024 * 1024) })
 }
 
 /// A limit in whole units, zero if there is none. A number is as good as a text.
@@ -63,13 +63,13 @@ mod tests {
     #[case::decimal(json!({}), json!({ "cpu": 0.5, "memory": "1G" }), 1, 953)]
     #[case::negative(json!({}), json!({ "cpu": "-1" }), 0, 0)]
     fn limits(#[case] pod: Value, #[case] container: Value, #[case] cpus: u64, #[case] memory_mib: u64) {
-        let found = granted(&with_limits(&pod), &with_limits(&container));
-        assert_eq!(found, Ok(Granted { cpus, memory_mib }));
+        let found = effective_limits(&with_limits(&pod), &with_limits(&container));
+        assert_eq!(found, Ok(EffectiveLimits { cpus, memory_mib }));
     }
 
     #[test]
     fn a_limit_that_is_no_quantity_is_named() {
-        let error = granted(&Value::Null, &with_limits(&json!({ "memory": "lots" }))).unwrap_err();
+        let error = effective_limits(&Value::Null, &with_limits(&json!({ "memory": "lots" }))).unwrap_err();
         assert_eq!(error.to_string(), "resources.limits.memory cannot be read");
         assert_eq!(error.source.to_string(), "\"lots\" is not a quantity");
     }

@@ -1,6 +1,6 @@
 //! The spec of a Service: what the user wrote, with the component's port and selector.
 
-use crate::typed::{self, IllTyped, read};
+use crate::typed::{self, TypeMismatch, read};
 use k8s_openapi::api::core::v1::{ServicePort, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::{Map, Value, json};
@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 pub enum ServiceError {
     /// The user's spec does not fit its type.
     #[error("service cannot be built")]
-    IllTyped(#[from] IllTyped),
+    TypeMismatch(#[from] TypeMismatch),
     /// Two ports have one name.
     #[error("error validating Ports: port name '{0}' is already taken by another port")]
     PortName(String),
@@ -176,7 +176,7 @@ mod tests {
     #[test]
     fn an_ill_typed_spec_names_its_field() {
         let user = json!({ "ports": [{ "port": "http" }] });
-        let Err(ServiceError::IllTyped(error)) =
+        let Err(ServiceError::TypeMismatch(error)) =
             build_service_spec(&template(user, 0, 0), SLURMCTLD, &selector())
         else {
             panic!("must be refused")

@@ -3,7 +3,7 @@
 use crate::container::extend_list;
 use crate::merge::{merge, without_noise};
 use crate::schema::POD;
-use crate::typed::{self, IllTyped, read};
+use crate::typed::{self, TypeMismatch, read};
 use k8s_openapi::api::core::v1::PodSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Serialize;
@@ -48,7 +48,7 @@ impl Template {
         containers: Containers,
         field: &str,
         user: &Raw<PodSpec>,
-    ) -> Result<Self, IllTyped> {
+    ) -> Result<Self, TypeMismatch> {
         let mut patch = without_noise(user.as_value()).unwrap_or_else(|| json!({}));
         let _: PodSpec = read(field, &patch)?;
         let mut spec = typed::json(base);
@@ -77,7 +77,7 @@ impl Template {
     }
 
     /// The typed view of the spec, without fields that this build does not know.
-    pub fn pod_spec(&self) -> Result<PodSpec, IllTyped> {
+    pub fn pod_spec(&self) -> Result<PodSpec, TypeMismatch> {
         read("spec", &self.spec)
     }
 

@@ -10,7 +10,7 @@ use serde_json::Value;
 /// A field whose content does not fit its type.
 #[derive(Debug, thiserror::Error)]
 #[error("{path} cannot be read")]
-pub struct IllTyped {
+pub struct TypeMismatch {
     /// Where it is, beginning with the field of the custom resource.
     pub path: String,
     #[source]
@@ -18,11 +18,11 @@ pub struct IllTyped {
 }
 
 /// Reads JSON as a `T`. `root` names it in the error.
-pub fn read<T: DeserializeOwned>(root: &str, value: &Value) -> Result<T, IllTyped> {
+pub fn read<T: DeserializeOwned>(root: &str, value: &Value) -> Result<T, TypeMismatch> {
     serde_path_to_error::deserialize(value).map_err(|error| {
         let path = error.path().to_string();
         let path = if path == "." { root.to_owned() } else { format!("{root}.{path}") };
-        IllTyped { path, source: error.into_inner() }
+        TypeMismatch { path, source: error.into_inner() }
     })
 }
 

@@ -2,7 +2,7 @@
 
 use pod_builder::parts::{
     SLURM_ETC, config_map_items, config_map_source, empty_dir, exec_probe, file_mount, http_probe, initconf,
-    item, logfile, memory_dir, patient, projected, reconfigure, secret_items, tcp_probe,
+    item, logfile, memory_dir, projected, reconfigure, secret_items, tcp_probe, with_one_minute_threshold,
 };
 
 #[test]
@@ -28,7 +28,7 @@ fn volumes_and_mounts() {
 #[test]
 fn probes() {
     insta::assert_yaml_snapshot!([
-        patient(http_probe("/livez", "slurmctld")),
+        with_one_minute_threshold(http_probe("/livez", "slurmctld")),
         tcp_probe(6819),
         exec_probe(&["test", "-S", "/run/slurm/sack.socket"]),
     ]);

@@ -11,7 +11,9 @@ use kube::ResourceExt;
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::Store;
 use kube::runtime::watcher;
-use operator_runtime::{Class, Classify, Exact, PassError, Runtime, Scope, apply, referrers, spec_changes};
+use operator_runtime::{
+    Class, Classify, RawObject, Runtime, Scope, StepErrors, apply, referrers, spec_changes,
+};
 use slinky_api::labels::{APP_NAME, App};
 use slinky_api::v1beta1::{Controller, RestApi};
 use std::sync::Arc;
@@ -24,9 +26,9 @@ pub struct Context {
     /// The Controllers that RestApis refer to.
     pub controllers: Store<Controller>,
     /// The Services of slurmrestd.
-    pub services: Store<Exact<Service>>,
+    pub services: Store<RawObject<Service>>,
     /// The Deployments of slurmrestd.
-    pub deployments: Store<Exact<Deployment>>,
+    pub deployments: Store<RawObject<Deployment>>,
 }
 
 /// Why a RestApi is not what it should be.
@@ -37,7 +39,7 @@ pub enum Error {
     Observe(#[from] kube::Error),
     /// Children could not be made.
     #[error(transparent)]
-    Pass(#[from] PassError),
+    Steps(#[from] StepErrors),
     /// The status could not be written.
     #[error(transparent)]
     Status(#[from] apply::Error),
@@ -47,7 +49,7 @@ impl Classify for Error {
     fn class(&self) -> Class {
         match self {
             Self::Observe(error) => error.class(),
-            Self::Pass(error) => error.class(),
+            Self::Steps(error) => error.class(),
             Self::Status(error) => error.class(),
         }
     }
@@ -55,7 +57,7 @@ impl Classify for Error {
     fn category(&self) -> &'static str {
         match self {
             Self::Observe(error) => error.category(),
-            Self::Pass(error) => error.category(),
+            Self::Steps(error) => error.category(),
             Self::Status(error) => error.category(),
         }
     }

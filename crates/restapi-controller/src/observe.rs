@@ -4,7 +4,7 @@ use crate::controller::Context;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
-use operator_runtime::{Exact, find, find_or_read};
+use operator_runtime::{RawObject, cached_or_live, find};
 use slinky_api::names::restapi_workload;
 use slinky_api::v1beta1::{Controller, RestApi};
 use std::sync::Arc;
@@ -14,16 +14,16 @@ pub struct Observed {
     /// The Controller of the Slurm cluster.
     pub controller: Option<Arc<Controller>>,
     /// The Service of slurmrestd.
-    pub service: Option<Arc<Exact<Service>>>,
+    pub service: Option<Arc<RawObject<Service>>>,
     /// The Deployment of slurmrestd.
-    pub deployment: Option<Arc<Exact<Deployment>>>,
+    pub deployment: Option<Arc<RawObject<Deployment>>>,
 }
 
 /// Looks around.
 pub async fn observe(restapi: &RestApi, context: &Context) -> Result<Observed, kube::Error> {
     let namespace = restapi.namespace().unwrap_or_default();
     let child = restapi_workload(&restapi.name_any());
-    let deployment = find_or_read(&context.deployments, context.scope.client(), &namespace, &child).await?;
+    let deployment = cached_or_live(&context.deployments, context.scope.client(), &namespace, &child).await?;
     Ok(Observed {
         controller: find(&context.controllers, &namespace, &restapi.spec.controller_ref.name),
         service: find(&context.services, &namespace, &child),

@@ -4,16 +4,16 @@ use crate::build::{build_deployment, build_service};
 use crate::observe::Observed;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Service;
-use operator_runtime::{Class, Classify, Exact, Missing};
+use operator_runtime::{Class, Classify, MissingReference, RawObject};
 use pod_builder::BuildError;
 use slinky_api::v1beta1::RestApi;
 
 /// What the children should be, each on its own.
 pub struct Plan {
     /// The Service.
-    pub service: Result<Exact<Service>, Obstacle>,
+    pub service: Result<RawObject<Service>, Obstacle>,
     /// The Deployment.
-    pub deployment: Result<Exact<Deployment>, Obstacle>,
+    pub deployment: Result<RawObject<Deployment>, Obstacle>,
 }
 
 /// Why a child is not made.
@@ -21,7 +21,7 @@ pub struct Plan {
 pub enum Obstacle {
     /// The cluster that it would serve is not there.
     #[error(transparent)]
-    Missing(#[from] Missing),
+    Missing(#[from] MissingReference),
     /// It cannot be built; only an edit helps.
     #[error(transparent)]
     Build(#[from] BuildError),
@@ -45,7 +45,7 @@ impl Classify for Obstacle {
 
 /// Decides.
 pub fn plan(restapi: &RestApi, observed: &Observed) -> Plan {
-    let missing = || Missing::Controller(restapi.spec.controller_ref.name.clone());
+    let missing = || MissingReference::Controller(restapi.spec.controller_ref.name.clone());
     let deployment =
         observed.controller.as_ref().ok_or_else(missing).map_err(Obstacle::from).and_then(|controller| {
             Ok(build_deployment(restapi, controller, observed.deployment.as_deref())?)

@@ -51,7 +51,7 @@ impl From<bool> for ConditionStatus {
 
 /// A condition before it has a time: what a decision says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verdict {
+pub struct ConditionUpdate {
     /// The condition's type.
     pub type_: &'static str,
     /// Whether it holds.
@@ -66,7 +66,12 @@ pub struct Verdict {
 const LONGEST_MESSAGE: usize = 32_768;
 
 /// Sets one condition. The transition time moves only when the status changes; nothing moves when nothing does.
-pub fn set(conditions: &mut Vec<Condition>, verdict: Verdict, generation: Option<i64>, now: Timestamp) {
+pub fn set(
+    conditions: &mut Vec<Condition>,
+    verdict: ConditionUpdate,
+    generation: Option<i64>,
+    now: Timestamp,
+) {
     let existing = conditions.iter_mut().find(|condition| condition.type_ == verdict.type_);
     let since = match &existing {
         Some(condition) if condition.status == verdict.status.as_str() => {
@@ -123,7 +128,7 @@ pub fn summarise(
     for (type_, holds) in states {
         // Readiness always has its reason; what does not hold besides needs none.
         let (reason, message) = if holds || type_ == READY { (reason, message) } else { (AS_EXPECTED, "") };
-        let verdict = Verdict { type_, status: holds.into(), reason, message: message.to_owned() };
+        let verdict = ConditionUpdate { type_, status: holds.into(), reason, message: message.to_owned() };
         set(conditions, verdict, generation, now);
     }
 }
@@ -159,8 +164,8 @@ fn truncated(mut message: String) -> String {
 mod tests {
     use super::*;
 
-    fn ready(status: ConditionStatus, message: &str) -> Verdict {
-        Verdict { type_: READY, status, reason: "Because", message: message.to_owned() }
+    fn ready(status: ConditionStatus, message: &str) -> ConditionUpdate {
+        ConditionUpdate { type_: READY, status, reason: "Because", message: message.to_owned() }
     }
 
     fn at(second: i64) -> Timestamp {
@@ -205,7 +210,12 @@ mod tests {
     #[test]
     fn conditions_of_others_stay() {
         let mut conditions = Vec::new();
-        set(&mut conditions, Verdict { type_: DEGRADED, ..ready(ConditionStatus::True, "") }, None, at(1));
+        set(
+            &mut conditions,
+            ConditionUpdate { type_: DEGRADED, ..ready(ConditionStatus::True, "") },
+            None,
+            at(1),
+        );
         set(&mut conditions, ready(ConditionStatus::Unknown, ""), None, at(2));
         remove(&mut conditions, DEGRADED);
         assert_eq!(find(&conditions, DEGRADED), None);

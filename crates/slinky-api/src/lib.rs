@@ -19,7 +19,7 @@ mod schema;
 pub mod v1beta1;
 
 pub use duration::{Duration, DurationError};
-pub use raw::{IllTyped, Raw};
+pub use raw::{Raw, TypeMismatch};
 
 /// The API group of all kinds.
 pub const GROUP: &str = "slinky.slurm.net";

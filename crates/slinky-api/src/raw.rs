@@ -23,7 +23,7 @@ pub struct Raw<T> {
 /// A part of an object that cannot be read as what it should be.
 #[derive(Debug, thiserror::Error)]
 #[error("not a valid {expected}: {source}")]
-pub struct IllTyped {
+pub struct TypeMismatch {
     expected: &'static str,
     source: serde_json::Error,
 }
@@ -47,13 +47,13 @@ impl<T> Raw<T> {
 
 impl<T: DeserializeOwned> Raw<T> {
     /// The typed view, `None` if the user wrote nothing.
-    pub fn read(&self) -> Result<Option<T>, IllTyped> {
+    pub fn read(&self) -> Result<Option<T>, TypeMismatch> {
         if self.is_absent() {
             return Ok(None);
         }
         T::deserialize(&self.value)
             .map(Some)
-            .map_err(|source| IllTyped { expected: short_name(std::any::type_name::<T>()), source })
+            .map_err(|source| TypeMismatch { expected: short_name(std::any::type_name::<T>()), source })
     }
 }
 

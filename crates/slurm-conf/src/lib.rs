@@ -28,7 +28,7 @@ mod value;
 mod writer;
 
 pub use cgroup::render_cgroup_conf;
-pub use meaning::same_meaning;
+pub use meaning::is_equivalent;
 pub use slurm::{AccountingAddress, ControllerHost, ExternalSlurmConf, NodeSet, SlurmConf, partition_names};
 pub use slurmd::{ExtraItemError, ExtraItems, slurmd_args};
 pub use slurmdbd::{SlurmdbdConf, Storage};

@@ -5,7 +5,7 @@ use crate::text::{Pair, logical_lines, pairs};
 /// True if the files differ in comments, spacing, quotes around words, or the case of keys only.
 ///
 /// The order of lines counts: Slurm takes the last value of a key.
-pub fn same_meaning(one: &str, other: &str) -> bool {
+pub fn is_equivalent(one: &str, other: &str) -> bool {
     meaning(one) == meaning(other)
 }
 
@@ -43,7 +43,7 @@ mod tests {
     #[case("A=1 B=2", "A=1\nB=2", false)]
     #[case("A+=1", "A=1", false)]
     fn meaning_is_what_slurm_reads(#[case] one: &str, #[case] other: &str, #[case] same: bool) {
-        assert_eq!(same_meaning(one, other), same);
-        assert_eq!(same_meaning(other, one), same);
+        assert_eq!(is_equivalent(one, other), same);
+        assert_eq!(is_equivalent(other, one), same);
     }
 }

@@ -3,7 +3,7 @@
 
 use serde::de::DeserializeOwned;
 use slurm_conf::check::{Severity, check_slurm_conf, check_slurmdbd_conf};
-use slurm_conf::{ExternalSlurmConf, SlurmConf, SlurmdbdConf, same_meaning};
+use slurm_conf::{ExternalSlurmConf, SlurmConf, SlurmdbdConf, is_equivalent};
 use std::fs;
 use std::path::Path;
 
@@ -64,8 +64,8 @@ fn another_layout_of_a_file_means_the_same_and_another_value_does_not() {
     let text = conf.render();
     let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
     let bare = lines.join(" \n\n ");
-    assert!(same_meaning(&text, &bare));
-    assert!(!same_meaning(&text, &bare.replace("=6817", "=6818")));
+    assert!(is_equivalent(&text, &bare));
+    assert!(!is_equivalent(&text, &bare.replace("=6817", "=6818")));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
-use pod_builder::{layered, layered_annotations};
+use pod_builder::{merge_annotations, merge_labels};
 use slinky_api::ownership::controller_reference;
 use slinky_api::v1beta1::Token;
 use std::collections::BTreeMap;
@@ -16,8 +16,8 @@ pub fn build_secret(token: &Token, wish: &Wish, jwt: String) -> Secret {
         metadata: ObjectMeta {
             name: Some(wish.secret.clone()),
             namespace: token.namespace(),
-            labels: Some(layered([Some(token.labels())])),
-            annotations: Some(layered_annotations([Some(token.annotations())])),
+            labels: Some(merge_labels([Some(token.labels())])),
+            annotations: Some(merge_annotations([Some(token.annotations())])),
             owner_references: controller_reference(token).map(|owner| vec![owner]),
             ..ObjectMeta::default()
         },

@@ -11,7 +11,7 @@ use kube::ResourceExt;
 use kube::runtime::controller::Action;
 use kube::runtime::watcher;
 use operator_runtime::apply;
-use operator_runtime::{Class, Classify, Missing, Runtime, Scope, referrers, secret_value};
+use operator_runtime::{Class, Classify, MissingReference, Runtime, Scope, referrers, secret_value};
 use slinky_api::v1beta1::Token;
 use slurm_jwt::{JwtError, SigningKey};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub enum Error {
     Invalid(#[from] Invalid),
     /// The signing key is not there.
     #[error("the signing key is missing")]
-    NoSigningKey(#[from] Missing),
+    NoSigningKey(#[from] MissingReference),
     /// The signing key cannot be one.
     #[error("the signing key cannot be used")]
     UnusableKey(#[from] JwtError),

@@ -2,7 +2,7 @@
 
 use jiff::SignedDuration;
 use slinky_api::v1beta1::{SecretKeySelector, Token};
-use slinky_api::{IllTyped, names};
+use slinky_api::{TypeMismatch, names};
 use slurm_jwt::MAX_LIFETIME;
 
 /// A Token that makes sense.
@@ -38,7 +38,7 @@ pub enum Invalid {
     },
     /// A duration that is none.
     #[error("spec.lifetime cannot be read")]
-    Lifetime(#[source] IllTyped),
+    Lifetime(#[source] TypeMismatch),
     /// Without `secretRef` the name of the Secret contains the user's.
     #[error("{name:?} cannot be the name of a Secret ({problem}): set spec.secretRef")]
     SecretName {

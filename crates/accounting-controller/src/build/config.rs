@@ -5,12 +5,12 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
 use operator_runtime::{Class, Classify};
-use pod_builder::{child_metadata, layered, layered_annotations};
+use pod_builder::{child_metadata, merge_annotations, merge_labels};
 use slinky_api::labels::common_labels;
 use slinky_api::names::accounting::{pod, workload};
 use slinky_api::v1beta1::{Accounting, StorageConfig};
 use slurm_conf::check::{Severity, check_slurmdbd_conf};
-use slurm_conf::{ConfName, ConfValue, SlurmdbdConf, Storage, ValueError, same_meaning};
+use slurm_conf::{ConfName, ConfValue, SlurmdbdConf, Storage, ValueError, is_equivalent};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -66,12 +66,12 @@ pub fn build_config(
     let name = workload(&accounting.name_any());
     let text = render(accounting, password)?;
     let running = live.and_then(|live| live.data.as_ref()?.get(SLURMDBD_CONF));
-    let kept = running.filter(|running| str::from_utf8(&running.0).is_ok_and(|it| same_meaning(it, &text)));
+    let kept = running.filter(|running| str::from_utf8(&running.0).is_ok_and(|it| is_equivalent(it, &text)));
     if kept.is_none() && live.is_some_and(|live| live.immutable == Some(true)) {
         return Err(ConfigError::Immutable(name));
     }
-    let labels = layered([Some(accounting.labels()), Some(&common_labels(accounting))]);
-    let annotations = layered_annotations([Some(accounting.annotations())]);
+    let labels = merge_labels([Some(accounting.labels()), Some(&common_labels(accounting))]);
+    let annotations = merge_annotations([Some(accounting.annotations())]);
     let file = kept.cloned().unwrap_or_else(|| ByteString(text.into_bytes()));
     Ok(Secret {
         metadata: child_metadata(accounting, &name, labels, annotations),

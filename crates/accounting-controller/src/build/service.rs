@@ -2,9 +2,9 @@
 
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
-use operator_runtime::Exact;
+use operator_runtime::RawObject;
 use pod_builder::{
-    BuildError, ComponentPort, build_service_spec, child_metadata, layered, layered_annotations,
+    BuildError, ComponentPort, build_service_spec, child_metadata, merge_annotations, merge_labels,
 };
 use serde_json::json;
 use slinky_api::labels::{App, common_labels, selector_labels};
@@ -12,7 +12,7 @@ use slinky_api::names::{SLURMDBD_PORT, accounting::workload};
 use slinky_api::v1beta1::Accounting;
 
 /// The Service `<name>-accounting`.
-pub fn build_service(accounting: &Accounting) -> Result<Exact<Service>, BuildError> {
+pub fn build_service(accounting: &Accounting) -> Result<RawObject<Service>, BuildError> {
     let template = accounting.spec.service.clone().unwrap_or_default();
     let user = template.metadata.clone().unwrap_or_default();
     let port = ComponentPort { name: Accounting::NAME, default: SLURMDBD_PORT };
@@ -22,12 +22,12 @@ pub fn build_service(accounting: &Accounting) -> Result<Exact<Service>, BuildErr
         "metadata": child_metadata(
             accounting,
             &workload(&accounting.name_any()),
-            layered([Some(accounting.labels()), user.labels.as_ref(), Some(&common_labels(accounting))]),
-            layered_annotations([Some(accounting.annotations()), user.annotations.as_ref()]),
+            merge_labels([Some(accounting.labels()), user.labels.as_ref(), Some(&common_labels(accounting))]),
+            merge_annotations([Some(accounting.annotations()), user.annotations.as_ref()]),
         ),
         "spec": build_service_spec(&template, port, &selector_labels(accounting))?,
     });
-    Ok(Exact::new(service)?)
+    Ok(RawObject::new(service)?)
 }
 
 #[cfg(test)]

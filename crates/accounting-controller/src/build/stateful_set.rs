@@ -5,14 +5,14 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{Container, ContainerPort, PodSpec, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
-use operator_runtime::Exact;
+use operator_runtime::RawObject;
 use pod_builder::parts::{
     SLURM_ETC, config_map_items, container_user, item, memory_dir, mount, pod_user, projected, read_only,
     secret_items, tcp_probe,
 };
 use pod_builder::{
     BuildError, Containers, Template, build_container, child_metadata, hash_values, keep_running_template,
-    layered, layered_annotations, pod_metadata,
+    merge_annotations, merge_labels, pod_metadata,
 };
 use serde_json::{Value, json};
 use slinky_api::labels::{App, annotations, common_labels, selector_labels};
@@ -38,14 +38,14 @@ pub fn build_stateful_set(
     accounting: &Accounting,
     config: &Secret,
     keys: &Keys,
-    live: Option<&Exact<StatefulSet>>,
-) -> Result<Exact<StatefulSet>, BuildError> {
+    live: Option<&RawObject<StatefulSet>>,
+) -> Result<RawObject<StatefulSet>, BuildError> {
     let name = workload(&accounting.name_any());
     let template = accounting.spec.template.clone().unwrap_or_default();
     let user = template.metadata.clone().unwrap_or_default();
     let common = common_labels(accounting);
-    let own_labels = layered([Some(accounting.labels()), Some(&common)]);
-    let own_annotations = layered_annotations([Some(accounting.annotations())]);
+    let own_labels = merge_labels([Some(accounting.labels()), Some(&common)]);
+    let own_annotations = merge_annotations([Some(accounting.annotations())]);
     // The pods carry the Accounting's own metadata, and not that of the template: more would restart those that run.
     let pod_metadata = pod_metadata::<Accounting>(
         &child_metadata(accounting, &name, own_labels, own_annotations),
@@ -61,8 +61,8 @@ pub fn build_stateful_set(
         "metadata": child_metadata(
             accounting,
             &name,
-            layered([Some(accounting.labels()), user.labels.as_ref(), Some(&common)]),
-            layered_annotations([Some(accounting.annotations()), user.annotations.as_ref()]),
+            merge_labels([Some(accounting.labels()), user.labels.as_ref(), Some(&common)]),
+            merge_annotations([Some(accounting.annotations()), user.annotations.as_ref()]),
         ),
         "spec": {
             "podManagementPolicy": "Parallel",
@@ -73,7 +73,7 @@ pub fn build_stateful_set(
             "template": build_pod(accounting, pod_metadata, &template)?.to_value(),
         },
     });
-    Ok(Exact::new(keep_running_template(stateful_set, live.map(Exact::as_json), crate::NAME))?)
+    Ok(RawObject::new(keep_running_template(stateful_set, live.map(RawObject::as_json), crate::NAME))?)
 }
 
 /// Of all that a Secret holds.
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
     use crate::fixture::{accounting, secret};
 
-    fn build(change: &Value, config: &str, slurm_key: &str, jwt_key: &str) -> Exact<StatefulSet> {
+    fn build(change: &Value, config: &str, slurm_key: &str, jwt_key: &str) -> RawObject<StatefulSet> {
         let keys = Keys { slurm: secret("slurm.key", slurm_key), jwt: secret("jwt.key", jwt_key) };
         build_stateful_set(&accounting(change), &secret(SLURMDBD_CONF, config), &keys, None).unwrap()
     }

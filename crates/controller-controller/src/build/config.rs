@@ -2,14 +2,14 @@
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
-use pod_builder::{child_metadata, layered, layered_annotations};
+use pod_builder::{child_metadata, merge_annotations, merge_labels};
 use slinky_api::labels::common_labels;
 use slinky_api::names::{self, SLURMDBD_PORT, service_host};
 use slinky_api::v1beta1::{Accounting, Controller, LocalObjectReference, NodeSet};
 use slurm_conf::check::{Severity, check_slurm_conf};
 use slurm_conf::{
     AccountingAddress, ConfLine, ConfName, ConfValue, ControllerHost, ExternalSlurmConf, SlurmConf,
-    ValueError, partition_names, render_cgroup_conf, same_meaning,
+    ValueError, is_equivalent, partition_names, render_cgroup_conf,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -111,8 +111,8 @@ pub fn build_config(controller: &Controller, files: Files) -> ConfigMap {
         metadata: child_metadata(
             controller,
             &names::controller::config(&controller.name_any()),
-            layered([labels, Some(&common_labels(controller))]),
-            layered_annotations([annotations]),
+            merge_labels([labels, Some(&common_labels(controller))]),
+            merge_annotations([annotations]),
         ),
         data: Some(files),
         immutable: Some(false),
@@ -257,7 +257,7 @@ fn node_sets(sources: &Sources<'_>, partitions_of_user: &BTreeSet<String>) -> No
 fn leftover_partition(set: &NodeSet, name: &str, files: Option<&Files>) -> Option<ConfLine> {
     let partition = in_force(name, files)?.partition?;
     let closed = partition.closed_to_new_jobs();
-    let is_closed = same_meaning(partition.as_ref(), closed.as_ref());
+    let is_closed = is_equivalent(partition.as_ref(), closed.as_ref());
     let may_go = set.releases_partition() && is_closed;
     (!may_go).then_some(closed)
 }
@@ -304,7 +304,7 @@ fn kept_if_equal(files: Files, in_force: Option<&Files>) -> Files {
 
 fn means_the_same(files: &Files, others: &Files) -> bool {
     files.len() == others.len()
-        && files.iter().all(|(name, text)| others.get(name).is_some_and(|other| same_meaning(text, other)))
+        && files.iter().all(|(name, text)| others.get(name).is_some_and(|other| is_equivalent(text, other)))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 use super::config::Files;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::ResourceExt;
-use operator_runtime::Exact;
+use operator_runtime::RawObject;
 use pod_builder::parts::{SLURM_ETC, mount, read_only};
 use pod_builder::{BuildError, child_metadata};
 use serde_json::{Map, Value, json};
@@ -56,7 +56,11 @@ pub fn build_candidate(controller: &Controller, files: Files) -> ConfigMap {
 }
 
 /// The pod that checks the candidate, made from the slurmctld pod that would run with it. `id` says what is checked.
-pub fn build_check(controller: &Controller, template: &Value, id: &str) -> Result<Exact<Pod>, BuildError> {
+pub fn build_check(
+    controller: &Controller,
+    template: &Value,
+    id: &str,
+) -> Result<RawObject<Pod>, BuildError> {
     let name = check_name(&controller.name_any());
     let annotations = BTreeMap::from([(annotations::CONFIG.to_owned(), id.to_owned())]);
     let mut spec = template["spec"].as_object().cloned().unwrap_or_default();
@@ -75,7 +79,7 @@ pub fn build_check(controller: &Controller, template: &Value, id: &str) -> Resul
         "metadata": child_metadata(controller, &name, labels(controller), annotations),
         "spec": spec,
     });
-    Ok(Exact::new(pod)?)
+    Ok(RawObject::new(pod)?)
 }
 
 /// Not those of slurmctld: no Service and no StatefulSet may take the pod for one of its own.

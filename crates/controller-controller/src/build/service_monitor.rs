@@ -1,7 +1,7 @@
 //! The ServiceMonitor that makes Prometheus read slurmctld's metrics.
 
 use kube::{CustomResource, ResourceExt};
-use pod_builder::{child_metadata, layered, layered_annotations};
+use pod_builder::{child_metadata, merge_annotations, merge_labels};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use slinky_api::labels::{App, common_labels, selector_labels};
@@ -40,8 +40,8 @@ pub fn build_service_monitor(controller: &Controller) -> Option<ServiceMonitor> 
         metadata: child_metadata(
             controller,
             &names::workload(&controller.name_any()),
-            layered([Some(controller.labels()), wish.labels.as_ref(), Some(&common_labels(controller))]),
-            layered_annotations([Some(controller.annotations()), wish.annotations.as_ref()]),
+            merge_labels([Some(controller.labels()), wish.labels.as_ref(), Some(&common_labels(controller))]),
+            merge_annotations([Some(controller.annotations()), wish.annotations.as_ref()]),
         ),
         spec: ServiceMonitorSpec { fields: spec.as_object().cloned().unwrap_or_default() },
     })

@@ -2,10 +2,10 @@
 
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
-use operator_runtime::Exact;
+use operator_runtime::RawObject;
 use pod_builder::{
-    BuildError, ComponentPort, build_headless_spec, build_service_spec, child_metadata, layered,
-    layered_annotations,
+    BuildError, ComponentPort, build_headless_spec, build_service_spec, child_metadata, merge_annotations,
+    merge_labels,
 };
 use serde_json::json;
 use slinky_api::labels::{App, CONTROLLER_ACTIVE, TRUE, common_labels, selector_labels};
@@ -15,7 +15,7 @@ use slinky_api::v1beta1::Controller;
 const PORT: ComponentPort<'_> = ComponentPort { name: Controller::NAME, default: SLURMCTLD_PORT };
 
 /// The Service `<name>-controller` for clients.
-pub fn build_service(controller: &Controller) -> Result<Exact<Service>, BuildError> {
+pub fn build_service(controller: &Controller) -> Result<RawObject<Service>, BuildError> {
     let template = controller.spec.service.clone().unwrap_or_default();
     let user = template.metadata.clone().unwrap_or_default();
     let mut selector = selector_labels(controller);
@@ -26,28 +26,28 @@ pub fn build_service(controller: &Controller) -> Result<Exact<Service>, BuildErr
         "metadata": child_metadata(
             controller,
             &names::workload(&controller.name_any()),
-            layered([Some(controller.labels()), user.labels.as_ref(), Some(&common_labels(controller))]),
-            layered_annotations([Some(controller.annotations()), user.annotations.as_ref()]),
+            merge_labels([Some(controller.labels()), user.labels.as_ref(), Some(&common_labels(controller))]),
+            merge_annotations([Some(controller.annotations()), user.annotations.as_ref()]),
         ),
         "spec": build_service_spec(&template, PORT, &selector)?,
     });
-    Ok(Exact::new(service)?)
+    Ok(RawObject::new(service)?)
 }
 
 /// The headless Service `<name>-controller-internal`: daemons find each other by it, active or not.
-pub fn build_internal_service(controller: &Controller) -> Result<Exact<Service>, BuildError> {
+pub fn build_internal_service(controller: &Controller) -> Result<RawObject<Service>, BuildError> {
     let service = json!({
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": child_metadata(
             controller,
             &names::internal_service(&controller.name_any()),
-            layered([Some(controller.labels()), Some(&common_labels(controller))]),
-            layered_annotations([Some(controller.annotations())]),
+            merge_labels([Some(controller.labels()), Some(&common_labels(controller))]),
+            merge_annotations([Some(controller.annotations())]),
         ),
         "spec": build_headless_spec(PORT, &selector_labels(controller)),
     });
-    Ok(Exact::new(service)?)
+    Ok(RawObject::new(service)?)
 }
 
 #[cfg(test)]

@@ -5,15 +5,15 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{Container, ContainerPort, PodAffinityTerm, PodSpec, VolumeProjection};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use kube::ResourceExt;
-use operator_runtime::Exact;
+use operator_runtime::RawObject;
 use pod_builder::parts::{
     AUTH_SOCKET, LOG_FILES, SLURM_ETC, config_map_items, config_map_source, container_user, empty_dir,
-    http_probe, item, logfile, memory_dir, mount, patient, pod_user, projected, read_only, reconfigure,
-    secret_items,
+    http_probe, item, logfile, memory_dir, mount, pod_user, projected, read_only, reconfigure, secret_items,
+    with_one_minute_threshold,
 };
 use pod_builder::{
     BuildError, Containers, REQUIRED_ANTI_AFFINITY, Template, build_container, child_metadata, hash_values,
-    keep_running_template, layered, layered_annotations, pod_metadata, roll_on_change,
+    keep_running_template, merge_annotations, merge_labels, pod_metadata, roll_on_change,
 };
 use serde_json::{Value, json};
 use slinky_api::labels::{App, annotations, common_labels, selector_labels};
@@ -42,14 +42,14 @@ pub fn build_stateful_set(
     controller: &Controller,
     files: &Files,
     hashes: Hashes,
-    live: Option<&Exact<StatefulSet>>,
-) -> Result<Exact<StatefulSet>, BuildError> {
+    live: Option<&RawObject<StatefulSet>>,
+) -> Result<RawObject<StatefulSet>, BuildError> {
     let user = controller.spec.template.clone().unwrap_or_default().metadata.unwrap_or_default();
     let metadata = child_metadata(
         controller,
         &names::controller::workload(&controller.name_any()),
-        layered([Some(controller.labels()), user.labels.as_ref(), Some(&common_labels(controller))]),
-        layered_annotations([Some(controller.annotations()), user.annotations.as_ref()]),
+        merge_labels([Some(controller.labels()), user.labels.as_ref(), Some(&common_labels(controller))]),
+        merge_annotations([Some(controller.annotations()), user.annotations.as_ref()]),
     );
     let brought = hashes.files.clone();
     let pods = pod_metadata::<Controller>(&metadata, content(controller, files, hashes));
@@ -71,12 +71,12 @@ pub fn build_stateful_set(
     if let Some(claims) = claims {
         set["spec"]["volumeClaimTemplates"] = claims;
     }
-    let live = live.map(Exact::as_json);
+    let live = live.map(RawObject::as_json);
     // With reconfiguration in place they are read without a restart.
     if let Some(hash) = brought.filter(|_| !controller.spec.inplace_reconfigure) {
         set = roll_on_change(set, live, &hash);
     }
-    Ok(Exact::new(keep_running_template(set, live, crate::NAME))?)
+    Ok(RawObject::new(keep_running_template(set, live, crate::NAME))?)
 }
 
 /// What makes pods new when it changes. With reconfiguration in place the configuration does not.
@@ -90,7 +90,7 @@ fn content(controller: &Controller, files: &Files, hashes: Hashes) -> Vec<(&'sta
 }
 
 /// The claim templates. Kubernetes never lets them change, so those of a StatefulSet that exists stay.
-fn claim_templates(controller: &Controller, live: Option<&Exact<StatefulSet>>) -> Option<Value> {
+fn claim_templates(controller: &Controller, live: Option<&RawObject<StatefulSet>>) -> Option<Value> {
     if let Some(live) = live {
         return live.as_json().pointer("/spec/volumeClaimTemplates").cloned();
     }
@@ -150,7 +150,7 @@ fn apart(controller: &Controller) -> PodAffinityTerm {
 }
 
 /// The volume with slurmctld's state. Where there should be a claim template and can be none any more, it stays what it is.
-fn state_volume(controller: &Controller, live: Option<&Exact<StatefulSet>>) -> Option<Value> {
+fn state_volume(controller: &Controller, live: Option<&RawObject<StatefulSet>>) -> Option<Value> {
     let persistence = controller.spec.persistence.clone().unwrap_or_default();
     if !persistence.enabled {
         return Some(json!({ "name": STATE, "emptyDir": {} }));
@@ -191,8 +191,8 @@ fn build_slurmctld(controller: &Controller) -> Result<Value, BuildError> {
             protocol: Some("TCP".to_owned()),
             ..ContainerPort::default()
         }]),
-        startup_probe: Some(patient(http_probe("/livez", Controller::NAME))),
-        liveness_probe: Some(patient(http_probe("/livez", Controller::NAME))),
+        startup_probe: Some(with_one_minute_threshold(http_probe("/livez", Controller::NAME))),
+        liveness_probe: Some(with_one_minute_threshold(http_probe("/livez", Controller::NAME))),
         readiness_probe: Some(http_probe(ready, Controller::NAME)),
         security_context: Some(container_user(SLURM_ID)),
         volume_mounts: Some(vec![
@@ -217,7 +217,7 @@ mod tests {
         Hashes { slurm_key: "1".to_owned(), jwt_key: "2".to_owned(), files: None }
     }
 
-    fn build_over(change: &Value, live: Option<&Exact<StatefulSet>>) -> Value {
+    fn build_over(change: &Value, live: Option<&RawObject<StatefulSet>>) -> Value {
         let set = build_stateful_set(&controller(change), &texts(&[("slurm.conf", "A=1")]), hashes(), live);
         set.unwrap().as_json().clone()
     }
@@ -333,7 +333,7 @@ mod tests {
 
     #[test]
     fn other_files_of_the_user_make_other_pods_unless_they_are_read_in_place() {
-        let build = |in_place: bool, hash: &str, live: Option<&Exact<StatefulSet>>| {
+        let build = |in_place: bool, hash: &str, live: Option<&RawObject<StatefulSet>>| {
             let controller = controller(&json!({ "inplaceReconfigure": in_place }));
             let hashes = Hashes { files: Some(hash.to_owned()), ..hashes() };
             build_stateful_set(&controller, &Files::new(), hashes, live).unwrap()
@@ -372,7 +372,7 @@ mod tests {
     fn pods_that_mean_the_same_keep_running() {
         let mut live = build(&json!({}));
         live["spec"]["template"]["spec"]["restartPolicy"] = json!("Always");
-        let live = Exact::new(live).unwrap();
+        let live = RawObject::new(live).unwrap();
         let template = |change| build_over(&change, Some(&live))["spec"]["template"].clone();
         assert_eq!(template(json!({})), live.as_json()["spec"]["template"]);
         assert_ne!(template(json!({ "clusterName": "other" })), live.as_json()["spec"]["template"]);

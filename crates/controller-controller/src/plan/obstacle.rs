@@ -2,7 +2,7 @@
 
 use crate::build::ConfigError;
 use operator_runtime::references::ReferenceError;
-use operator_runtime::{Class, Classify, Missing};
+use operator_runtime::{Class, Classify, MissingReference};
 use pod_builder::BuildError;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use std::time::Duration;
 pub enum Obstacle {
     /// Something that the spec refers to is not there.
     #[error(transparent)]
-    Missing(#[from] Missing),
+    Missing(#[from] MissingReference),
     /// Something that the spec refers to cannot be read.
     #[error(transparent)]
     Reference(#[from] Arc<ReferenceError>),

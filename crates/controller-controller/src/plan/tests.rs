@@ -37,7 +37,7 @@ fn files(change: &Value) -> Files {
 }
 
 fn missing() -> Arc<ReferenceError> {
-    Arc::new(Missing::Secret("gone".to_owned()).into())
+    Arc::new(MissingReference::Secret("gone".to_owned()).into())
 }
 
 fn active(value: &str) -> Value {
@@ -159,7 +159,7 @@ fn only_our_own_stateful_set_is_made_anew(
     if !is_ours {
         live["metadata"]["ownerReferences"][0]["uid"] = json!("another");
     }
-    let live = Some(Arc::new(Exact::new(live).unwrap()));
+    let live = Some(Arc::new(RawObject::new(live).unwrap()));
     let workload = daemons(&json!({}), &Observed { stateful_set: live, ..observed() }).stateful_set;
     let seen = match workload {
         Workload::Recreate => "Recreate",
@@ -260,7 +260,7 @@ fn a_bad_node_set_is_no_obstacle() {
 }
 
 #[rstest]
-#[case(Missing::ConfigMap(String::new()).into(), Class::Waiting(Duration::from_mins(5)))]
+#[case(MissingReference::ConfigMap(String::new()).into(), Class::Waiting(Duration::from_mins(5)))]
 #[case(Obstacle::NotShared("claim".to_owned()), Class::Waiting(Duration::from_mins(1)))]
 #[case(Obstacle::NothingShared, Class::Invalid)]
 #[case(Obstacle::OwnVolume, Class::Invalid)]
@@ -411,12 +411,12 @@ fn a_pod_of_an_old_revision_that_does_not_start_makes_room(
     let mut set = stateful_set(&json!({}), false).as_json().clone();
     set["status"]["updateRevision"] = json!("b");
     let observed = Observed {
-        stateful_set: Some(Arc::new(Exact::new(set.clone()).unwrap())),
+        stateful_set: Some(Arc::new(RawObject::new(set.clone()).unwrap())),
         pods: vec![Arc::new(serde_json::from_value(pod).unwrap())],
         ..observed()
     };
     assert_eq!(stuck(&observed).len() == 1, goes);
     set["metadata"]["generation"] = json!(2);
-    let behind = Observed { stateful_set: Some(Arc::new(Exact::new(set).unwrap())), ..observed };
+    let behind = Observed { stateful_set: Some(Arc::new(RawObject::new(set).unwrap())), ..observed };
     assert!(stuck(&behind).is_empty(), "Kubernetes has not seen the latest change");
 }

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
-use pod_builder::{child_metadata, layered, layered_annotations};
+use pod_builder::{child_metadata, merge_annotations, merge_labels};
 use slinky_api::labels::common_labels;
 use slinky_api::names::ssh_config;
 use slinky_api::v1beta1::LoginSet;
@@ -24,8 +24,8 @@ pub fn build_config(loginset: &LoginSet) -> ConfigMap {
         metadata: child_metadata(
             loginset,
             &ssh_config(&loginset.name_any()),
-            layered([Some(loginset.labels()), Some(&common_labels(loginset))]),
-            layered_annotations([Some(loginset.annotations())]),
+            merge_labels([Some(loginset.labels()), Some(&common_labels(loginset))]),
+            merge_annotations([Some(loginset.annotations())]),
         ),
         data: Some(BTreeMap::from([
             (SSHD_CONFIG.to_owned(), sshd_config),

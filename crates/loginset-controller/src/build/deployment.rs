@@ -6,14 +6,14 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Container, ContainerPort, EnvVar, PodSpec, Volume, VolumeMount};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
-use operator_runtime::Exact;
+use operator_runtime::RawObject;
 use pod_builder::parts::{
     SLURM_CONFIG, SLURM_ETC, config_map_items, exec_probe, file_mount, initconf, item, memory_dir, mount,
     projected, read_only, secret_items,
 };
 use pod_builder::{
     BuildError, Containers, DNS_SEARCHES, Template, build_container, child_metadata, keep_running_template,
-    layered, layered_annotations, pod_metadata, roll_on_change,
+    merge_annotations, merge_labels, pod_metadata, roll_on_change,
 };
 use serde_json::{Value, json};
 use slinky_api::labels::{App, annotations, common_labels, selector_labels};
@@ -51,15 +51,15 @@ pub fn build_deployment(
     controller: &Controller,
     hashes: Hashes,
     cluster_domain: &str,
-    live: Option<&Exact<Deployment>>,
-) -> Result<Exact<Deployment>, BuildError> {
+    live: Option<&RawObject<Deployment>>,
+) -> Result<RawObject<Deployment>, BuildError> {
     let user =
         loginset.spec.template.as_ref().and_then(|template| template.metadata.clone()).unwrap_or_default();
     let metadata = child_metadata(
         loginset,
         &loginset.name_any(),
-        layered([Some(loginset.labels()), user.labels.as_ref(), Some(&common_labels(loginset))]),
-        layered_annotations([Some(loginset.annotations()), user.annotations.as_ref()]),
+        merge_labels([Some(loginset.labels()), user.labels.as_ref(), Some(&common_labels(loginset))]),
+        merge_annotations([Some(loginset.annotations()), user.annotations.as_ref()]),
     );
     let content = hashes.content.clone();
     let template = build_pod(loginset, controller, hashes, cluster_domain, &metadata)?;
@@ -75,9 +75,9 @@ pub fn build_deployment(
             "template": template.to_value(),
         },
     });
-    let live = live.map(Exact::as_json);
+    let live = live.map(RawObject::as_json);
     let deployment = roll_on_change(deployment, live, &content);
-    Ok(Exact::new(keep_running_template(deployment, live, crate::NAME))?)
+    Ok(RawObject::new(keep_running_template(deployment, live, crate::NAME))?)
 }
 
 /// How pods are replaced. A rolling update has all of its numbers: those that Kubernetes fills in belong to nobody, and

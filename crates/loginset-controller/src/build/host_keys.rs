@@ -3,7 +3,7 @@
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
-use pod_builder::{child_metadata, hash_values, layered, layered_annotations};
+use pod_builder::{child_metadata, hash_values, merge_annotations, merge_labels};
 use slinky_api::labels::common_labels;
 use slinky_api::names::ssh_host_keys;
 use slinky_api::v1beta1::LoginSet;
@@ -15,8 +15,8 @@ pub fn build_host_keys(loginset: &LoginSet, files: BTreeMap<String, ByteString>)
         metadata: child_metadata(
             loginset,
             &ssh_host_keys(&loginset.name_any()),
-            layered([Some(loginset.labels()), Some(&common_labels(loginset))]),
-            layered_annotations([Some(loginset.annotations())]),
+            merge_labels([Some(loginset.labels()), Some(&common_labels(loginset))]),
+            merge_annotations([Some(loginset.annotations())]),
         ),
         data: Some(files),
         immutable: Some(true),

@@ -2,9 +2,9 @@
 
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
-use operator_runtime::Exact;
+use operator_runtime::RawObject;
 use pod_builder::{
-    BuildError, ComponentPort, build_service_spec, child_metadata, layered, layered_annotations,
+    BuildError, ComponentPort, build_service_spec, child_metadata, merge_annotations, merge_labels,
 };
 use serde_json::json;
 use slinky_api::labels::{App, common_labels, selector_labels};
@@ -12,7 +12,7 @@ use slinky_api::names::SSH_PORT;
 use slinky_api::v1beta1::LoginSet;
 
 /// The Service of the LoginSet's own name.
-pub fn build_service(loginset: &LoginSet) -> Result<Exact<Service>, BuildError> {
+pub fn build_service(loginset: &LoginSet) -> Result<RawObject<Service>, BuildError> {
     let template = loginset.spec.service.clone().unwrap_or_default();
     let user = template.metadata.clone().unwrap_or_default();
     let port = ComponentPort { name: LoginSet::NAME, default: SSH_PORT };
@@ -22,12 +22,12 @@ pub fn build_service(loginset: &LoginSet) -> Result<Exact<Service>, BuildError> 
         "metadata": child_metadata(
             loginset,
             &loginset.name_any(),
-            layered([Some(loginset.labels()), user.labels.as_ref(), Some(&common_labels(loginset))]),
-            layered_annotations([Some(loginset.annotations()), user.annotations.as_ref()]),
+            merge_labels([Some(loginset.labels()), user.labels.as_ref(), Some(&common_labels(loginset))]),
+            merge_annotations([Some(loginset.annotations()), user.annotations.as_ref()]),
         ),
         "spec": build_service_spec(&template, port, &selector_labels(loginset))?,
     });
-    Ok(Exact::new(service)?)
+    Ok(RawObject::new(service)?)
 }
 
 #[cfg(test)]

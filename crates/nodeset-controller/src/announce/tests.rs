@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 /// What is told of a scene: type, reason, action, note, and the pod that it names.
 fn told(scene: &Scene, announced: &mut Announced) -> Vec<String> {
     let notices = announce(&scene.observed, &scene.plan(), announced).into_iter();
-    let text = |notice: Notice| {
+    let text = |notice: NewEvent| {
         let pod =
             notice.related.and_then(|pod| pod.name).map(|name| format!(" [{name}]")).unwrap_or_default();
         format!("{:?} {} {}: {}{pod}", notice.type_, notice.reason, notice.action, notice.note)

@@ -6,7 +6,7 @@ use super::template::WorkerTemplate;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
-use pod_builder::{layered, read};
+use pod_builder::{merge_labels, read};
 use serde_json::{Value, json};
 use slinky_api::labels::selector_labels;
 use slinky_api::v1beta1::NodeSet;
@@ -43,7 +43,7 @@ pub fn build_claims(template: &WorkerTemplate, nodeset: &NodeSet, pod: &str) -> 
             metadata: ObjectMeta {
                 name: Some(nodeset.claim_name(&claim.name_any(), pod)),
                 namespace: nodeset.namespace(),
-                labels: Some(layered([Some(claim.labels()), Some(&selector)])),
+                labels: Some(merge_labels([Some(claim.labels()), Some(&selector)])),
                 annotations: claim.metadata.annotations.clone(),
                 finalizers: claim.metadata.finalizers.clone(),
                 ..ObjectMeta::default()

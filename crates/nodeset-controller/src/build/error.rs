@@ -1,6 +1,6 @@
 //! Why something cannot be built. Only an edit of what a user wrote helps.
 
-use pod_builder::{IllTyped, LimitError};
+use pod_builder::{LimitError, TypeMismatch};
 use slurm_conf::{ExtraItemError, ValueError};
 
 /// Why something cannot be built.
@@ -8,7 +8,7 @@ use slurm_conf::{ExtraItemError, ValueError};
 pub enum BuildError {
     /// Something that the user wrote is not what it should be.
     #[error(transparent)]
-    IllTyped(#[from] IllTyped),
+    TypeMismatch(#[from] TypeMismatch),
     /// The description of the nodes is no list of `Key=Value` items.
     #[error("extraConf cannot be read")]
     ExtraConf(#[from] ExtraItemError),

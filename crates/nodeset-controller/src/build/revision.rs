@@ -9,7 +9,7 @@ use canonical::{container, pod_spec};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
 use kube::ResourceExt;
-use pod_builder::{child_metadata, layered, layered_annotations};
+use pod_builder::{child_metadata, merge_annotations, merge_labels};
 use serde_json::{Map, Value, json};
 use slinky_api::labels::{Labels, REVISION_HASH, selector_labels};
 use slinky_api::v1beta1::{Metadata, NodeSet, SecretKeySelector, Ssh};
@@ -111,14 +111,17 @@ pub fn revision_name(nodeset: &NodeSet, hash: &str) -> String {
 pub fn build_revision(nodeset: &NodeSet, data: Value, hash: &str, number: i64) -> ControllerRevision {
     let user = nodeset.spec.template.as_ref().and_then(|template| template.metadata.as_ref());
     let ours = Labels::from([(REVISION_HASH.to_owned(), hash.to_owned())]);
-    let labels =
-        layered([user.and_then(|user| user.labels.as_ref()), Some(&selector_labels(nodeset)), Some(&ours)]);
+    let labels = merge_labels([
+        user.and_then(|user| user.labels.as_ref()),
+        Some(&selector_labels(nodeset)),
+        Some(&ours),
+    ]);
     ControllerRevision {
         metadata: child_metadata(
             nodeset,
             &revision_name(nodeset, hash),
             labels,
-            layered_annotations([Some(nodeset.annotations())]),
+            merge_annotations([Some(nodeset.annotations())]),
         ),
         data: Some(RawExtension(data)),
         revision: number,

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
-use pod_builder::{child_metadata, hash_bytes, layered, layered_annotations};
+use pod_builder::{child_metadata, hash_bytes, merge_annotations, merge_labels};
 use slinky_api::labels::worker_labels;
 use slinky_api::names::ssh_config;
 use slinky_api::v1beta1::NodeSet;
@@ -19,8 +19,8 @@ pub fn build_ssh_config(nodeset: &NodeSet) -> Option<ConfigMap> {
         metadata: child_metadata(
             nodeset,
             &ssh_config(&nodeset.name_any()),
-            layered([Some(nodeset.labels()), Some(&worker_labels(nodeset))]),
-            layered_annotations([Some(nodeset.annotations())]),
+            merge_labels([Some(nodeset.labels()), Some(&worker_labels(nodeset))]),
+            merge_annotations([Some(nodeset.annotations())]),
         ),
         data: Some(BTreeMap::from([(SSHD_CONFIG.to_owned(), content)])),
         immutable: Some(false),

@@ -12,11 +12,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelecto
 use kube::ResourceExt;
 use pod_builder::parts::{
     LOG_FILES, SLURM_ETC, config_map_items, file_mount, http_probe, item, logfile, memory_dir, mount,
-    patient, projected, read_only, secret_items,
+    projected, read_only, secret_items, with_one_minute_threshold,
 };
 use pod_builder::{
     Containers, DNS_SEARCHES, REQUIRED_ANTI_AFFINITY, TOLERATIONS, Template, build_container, child_metadata,
-    granted, layered, layered_annotations, pod_metadata,
+    effective_limits, merge_annotations, merge_labels, pod_metadata,
 };
 use serde_json::Value;
 use slinky_api::labels::{APP_NAME, App, WORKER_TAINT, annotations, worker_labels};
@@ -114,8 +114,8 @@ fn metadata(nodeset: &NodeSet, hashes: Hashes) -> ObjectMeta {
     let child = child_metadata(
         nodeset,
         &name,
-        layered([Some(nodeset.labels()), user.labels.as_ref(), Some(&worker_labels(nodeset))]),
-        layered_annotations([Some(nodeset.annotations()), user.annotations.as_ref()]),
+        merge_labels([Some(nodeset.labels()), user.labels.as_ref(), Some(&worker_labels(nodeset))]),
+        merge_annotations([Some(nodeset.annotations()), user.annotations.as_ref()]),
     );
     let pods = pod_metadata::<NodeSet>(
         &child,
@@ -165,8 +165,8 @@ fn build_slurmd(nodeset: &NodeSet, controller: &Controller) -> Result<Value, Bui
         args: Some(slurmd_args(&name, &controller.config_server(), &extra)),
         env: Some(environment(nodeset)?),
         ports: Some(ports(nodeset)),
-        startup_probe: Some(patient(http_probe("/livez", NodeSet::NAME))),
-        liveness_probe: Some(patient(http_probe("/livez", NodeSet::NAME))),
+        startup_probe: Some(with_one_minute_threshold(http_probe("/livez", NodeSet::NAME))),
+        liveness_probe: Some(with_one_minute_threshold(http_probe("/livez", NodeSet::NAME))),
         readiness_probe: Some(http_probe("/readyz", NodeSet::NAME)),
         security_context: Some(SecurityContext {
             privileged: Some(true),
@@ -187,8 +187,10 @@ fn build_slurmd(nodeset: &NodeSet, controller: &Controller) -> Result<Value, Bui
 fn environment(nodeset: &NodeSet) -> Result<Vec<EnvVar>, BuildError> {
     let template = nodeset.spec.template.clone().unwrap_or_default();
     let (pod, slurmd) = (template.spec.as_value(), nodeset.spec.slurmd.as_value());
-    let _ = granted(&Value::Null, slurmd).map_err(|limit| BuildError::Limit { field: "slurmd", limit })?;
-    let limits = granted(pod, slurmd).map_err(|limit| BuildError::Limit { field: "template.spec", limit })?;
+    let _ = effective_limits(&Value::Null, slurmd)
+        .map_err(|limit| BuildError::Limit { field: "slurmd", limit })?;
+    let limits =
+        effective_limits(pod, slurmd).map_err(|limit| BuildError::Limit { field: "template.spec", limit })?;
     let number = |name: &str, number: u64| EnvVar {
         name: name.to_owned(),
         value: Some(number.to_string()),

@@ -8,7 +8,7 @@ use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec}
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
-use operator_runtime::Exact;
+use operator_runtime::RawObject;
 use pod_builder::{ComponentPort, build_headless_spec};
 use serde_json::json;
 use slinky_api::labels::{APP_NAME, App, CLUSTER, Labels, POD_PROTECT, TRUE};
@@ -24,7 +24,7 @@ const PORT: ComponentPort<'_> = ComponentPort { name: NodeSet::NAME, default: SL
 pub fn build_workers_service<'a>(
     nodeset: &NodeSet,
     siblings: impl IntoIterator<Item = &'a NodeSet>,
-) -> Result<Option<Exact<Service>>, BuildError> {
+) -> Result<Option<RawObject<Service>>, BuildError> {
     let controller = &nodeset.spec.controller_ref.name;
     let Some(metadata) = shared_metadata(nodeset, names::workers_service(controller), siblings) else {
         return Ok(None);
@@ -35,7 +35,7 @@ pub fn build_workers_service<'a>(
         "metadata": metadata,
         "spec": build_headless_spec(PORT, &workers_with(nodeset, APP_NAME, NodeSet::NAME)),
     });
-    Ok(Some(Exact::new(service)?))
+    Ok(Some(RawObject::new(service)?))
 }
 
 /// The budget `slurm-workers-pdb-<controller>`: no worker that is marked as busy may be evicted. `None` if nobody is left

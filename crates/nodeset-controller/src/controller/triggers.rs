@@ -9,7 +9,7 @@ use kube::core::PartialObjectMeta;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Resource, ResourceExt};
-use operator_runtime::{changed_facts, find};
+use operator_runtime::{changed_by, find};
 use slinky_api::labels::APP_INSTANCE;
 use slinky_api::v1beta1::{Controller, NodeSet, RestApi, ScalingMode};
 
@@ -44,9 +44,7 @@ pub fn node_changes(
     nodes: NodeCache,
 ) -> BoxStream<'static, watcher::Result<Node>> {
     let reader = nodes.clone();
-    changed_facts(changes, store, move |node| reader.facts(node))
-        .inspect_ok(move |_| nodes.invalidate())
-        .boxed()
+    changed_by(changes, store, move |node| reader.facts(node)).inspect_ok(move |_| nodes.invalidate()).boxed()
 }
 
 /// Secrets that changed. The cache of their hashes learns of it first.

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
-use operator_runtime::events::{EventType, Notice};
+use operator_runtime::events::{EventType, NewEvent};
 use std::collections::BTreeMap;
 
 /// How many objects of one batch get an Event each. More share one, which names as many of them.
@@ -63,7 +63,7 @@ impl Notices {
     }
 
     /// A notice for each object if there are few, or one for all.
-    pub fn condensed(&self) -> Vec<Notice> {
+    pub fn condensed(&self) -> Vec<NewEvent> {
         let condensed = |(topic, subjects): (&Topic, &Vec<Subject>)| match subjects.as_slice() {
             [first, ..] if subjects.len() > FEW => {
                 vec![topic.notice(topic.note_of_all(first, subjects), None)]
@@ -122,7 +122,7 @@ impl Topic {
         }
     }
 
-    fn notice(self, note: String, related: Option<ObjectReference>) -> Notice {
+    fn notice(self, note: String, related: Option<ObjectReference>) -> NewEvent {
         let (type_, reason, action) = match self {
             Self::ClaimCreated | Self::PodCreated => (EventType::Normal, "SuccessfulCreate", "Create"),
             Self::ClaimNotCreated | Self::PodNotCreated => (EventType::Warning, "FailedCreate", "Create"),
@@ -135,7 +135,7 @@ impl Topic {
             Self::DaemonSucceeded => (EventType::Normal, "SucceededDaemonPod", "Info"),
             Self::DaemonRenamed => (EventType::Normal, "HostnameMismatch", "Info"),
         };
-        Notice { type_, reason: reason.to_owned(), action: action.to_owned(), note, related }
+        NewEvent { type_, reason: reason.to_owned(), action: action.to_owned(), note, related }
     }
 }
 

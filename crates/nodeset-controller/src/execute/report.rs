@@ -5,7 +5,7 @@ use super::notices::Notices;
 use expectations::{Basis, WaitReason};
 use operator_runtime::Classify;
 use operator_runtime::error::chain;
-use operator_runtime::events::Notice;
+use operator_runtime::events::NewEvent;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -106,7 +106,7 @@ impl Report {
     }
 
     /// What to tell as Events of the NodeSet.
-    pub fn notices(&self) -> Vec<Notice> {
+    pub fn notices(&self) -> Vec<NewEvent> {
         self.told.condensed()
     }
 

@@ -11,7 +11,7 @@ use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::{Api, ResourceExt};
 use operator_runtime::find;
-use operator_runtime::references::{ReferenceError, follow};
+use operator_runtime::references::{ReferenceError, resolve_key};
 use pod_builder::hash_bytes;
 use slinky_api::labels::selector_labels;
 use slinky_api::ownership::{Control, control_of};
@@ -124,7 +124,7 @@ async fn sssd_conf(nodeset: &NodeSet, world: &World) -> Result<String, Reference
     let namespace = nodeset.namespace().unwrap_or_default();
     let (client, selector) = (world.client.clone(), &ssh.sssd_conf_ref);
     let read = async {
-        let found = follow(client, &namespace, "spec.ssh.sssdConfRef", Some(selector)).await?;
+        let found = resolve_key(client, &namespace, "spec.ssh.sssdConfRef", Some(selector)).await?;
         Ok(hash_bytes(&found.value.0))
     };
     world.secret_hashes.get(&namespace, selector, read).await

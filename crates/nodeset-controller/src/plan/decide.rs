@@ -21,7 +21,7 @@ use crate::slurm::View;
 use crate::worker::{Cause, Worker};
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
-use operator_runtime::Missing;
+use operator_runtime::MissingReference;
 use slinky_api::v1beta1::{NodeSet, ScalingMode, UpdateStrategyType};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -152,7 +152,8 @@ fn pod_mirrors(mirrors: &Mirrors<'_>, workers: &[Worker], effects: &[Effect]) ->
 /// What workers are made from.
 fn template(observed: &Observed) -> Result<WorkerTemplate, Obstacle> {
     let name = &observed.nodeset.spec.controller_ref.name;
-    let controller = observed.controller.as_ref().ok_or_else(|| Missing::Controller(name.clone()))?;
+    let controller =
+        observed.controller.as_ref().ok_or_else(|| MissingReference::Controller(name.clone()))?;
     let sssd_conf = observed.sssd_conf.as_ref().map_err(|error| Obstacle::Reference(error.clone()))?;
     let hashes = Hashes { sshd_conf: sshd_config_hash(&observed.nodeset), sssd_conf: sssd_conf.clone() };
     Ok(build_template(&observed.nodeset, controller, hashes, &observed.cluster_domain)?)

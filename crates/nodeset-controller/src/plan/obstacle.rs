@@ -3,7 +3,7 @@
 use super::reservation::ScheduleError;
 use crate::build::BuildError;
 use operator_runtime::references::ReferenceError;
-use operator_runtime::{Class, Classify, Missing};
+use operator_runtime::{Class, Classify, MissingReference};
 use std::sync::Arc;
 
 /// Most nodes that one Slurm cluster can have.
@@ -14,7 +14,7 @@ pub const MOST_NODES: usize = 65_536;
 pub enum Obstacle {
     /// Something that the spec refers to is not there.
     #[error(transparent)]
-    Missing(#[from] Missing),
+    Missing(#[from] MissingReference),
     /// Something that the spec refers to cannot be read.
     #[error(transparent)]
     Reference(#[from] Arc<ReferenceError>),

@@ -8,7 +8,7 @@ mod meaning;
 use crate::build::revision_name;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::ResourceExt;
-use meaning::same_meaning;
+use meaning::is_equivalent;
 use serde_json::Value;
 use slinky_api::labels::{Labels, REVISION_HASH, selector_labels};
 use slinky_api::ownership::{Control, control_of};
@@ -73,13 +73,13 @@ pub fn decide(
         nodeset.status.as_ref().and_then(|status| status.collision_count).unwrap_or_default();
     let wanted = revision_name(nodeset, &hash(collision_count));
     let is_wanted = |revision: &ControllerRevision| {
-        revision.name_any() == wanted && same_meaning(said_by(revision), data)
+        revision.name_any() == wanted && is_equivalent(said_by(revision), data)
     };
     let history = history(nodeset, listed, is_wanted);
     let latest = history.last();
     let number = latest.map_or(1, |latest| latest.revision.revision.saturating_add(1));
     let equal = history.iter().rev().find_map(|past| {
-        same_meaning(said_by(past.revision), data).then_some(past).zip(past.hash.as_deref())
+        is_equivalent(said_by(past.revision), data).then_some(past).zip(past.hash.as_deref())
     });
     let (hash, change) = if let Some((current, hash)) = equal {
         let is_latest = latest.is_some_and(|latest| latest.name == current.name);

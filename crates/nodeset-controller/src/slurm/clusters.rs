@@ -9,7 +9,7 @@ use futures::Stream;
 use futures::future::BoxFuture;
 use futures::stream::unfold;
 use kube::runtime::reflector::Store;
-use operator_runtime::{Missing, Scope, find};
+use operator_runtime::{MissingReference, Scope, find};
 use slinky_api::v1beta1::{Controller, RestApi};
 use slurm_rest::Clock;
 use std::collections::{BTreeMap, BTreeSet};
@@ -106,7 +106,7 @@ impl Clusters {
     pub fn view(&self, key: &ClusterKey, wish: Wish) -> View {
         match self.kept(key, wish) {
             Some(cluster) => cluster.view(),
-            None => View::silent(Missing::Controller(key.controller.clone()).to_string()),
+            None => View::silent(MissingReference::Controller(key.controller.clone()).to_string()),
         }
     }
 

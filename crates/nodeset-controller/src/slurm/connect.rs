@@ -2,7 +2,7 @@
 
 use futures::future::BoxFuture;
 use kube::{Client, ResourceExt};
-use operator_runtime::references::{ReferenceError, follow};
+use operator_runtime::references::{ReferenceError, resolve_key};
 use slinky_api::v1beta1::Controller;
 use slurm_jwt::{JwtError, SigningKey};
 use slurm_rest::{Clock, EndpointError, HttpTransport, Limits, SlurmClient, TokenSource};
@@ -46,7 +46,7 @@ impl Connect for Direct {
         Box::pin(async move {
             let namespace = controller.namespace().unwrap_or_default();
             let selector = controller.spec.signing_key_ref();
-            let found = follow(self.client.clone(), &namespace, "spec.jwtKeyRef", selector).await?;
+            let found = resolve_key(self.client.clone(), &namespace, "spec.jwtKeyRef", selector).await?;
             Ok(SigningKey::new(&found.value.0)?)
         })
     }

@@ -16,7 +16,7 @@ use http::{Method, Request, Response};
 use jiff::Timestamp;
 use kube::runtime::reflector::{self, store::Writer};
 use kube::runtime::watcher::Event;
-use operator_runtime::Missing;
+use operator_runtime::MissingReference;
 use operator_runtime::references::ReferenceError;
 use serde_json::json;
 use slinky_api::v1beta1::{Controller, RestApi};
@@ -106,7 +106,7 @@ impl Connect for Arc<Ways> {
         self.key_reads.fetch_add(1, Relaxed);
         let name = controller.spec.signing_key_ref().unwrap().name.clone();
         let key = *self.key.lock().unwrap();
-        let key = key.ok_or(ReferenceError::from(Missing::Secret(name)));
+        let key = key.ok_or(ReferenceError::from(MissingReference::Secret(name)));
         async move { Ok(SigningKey::new(key?)?) }.boxed()
     }
 

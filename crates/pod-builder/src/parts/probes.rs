@@ -30,6 +30,6 @@ pub fn exec_probe(command: &[&str]) -> Probe {
 }
 
 /// Gives the daemon a minute before the container is restarted.
-pub fn patient(probe: Probe) -> Probe {
+pub fn with_one_minute_threshold(probe: Probe) -> Probe {
     Probe { failure_threshold: Some(6), period_seconds: Some(10), ..probe }
 }

@@ -4,14 +4,14 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Container, ContainerPort, EnvVar, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
-use operator_runtime::Exact;
+use operator_runtime::RawObject;
 use pod_builder::parts::{
-    SLURM_ETC, config_map_items, container_user, item, mount, patient, pod_user, projected, read_only,
-    secret_items, tcp_probe,
+    SLURM_ETC, config_map_items, container_user, item, mount, pod_user, projected, read_only, secret_items,
+    tcp_probe, with_one_minute_threshold,
 };
 use pod_builder::{
     BuildError, Containers, Template, append_args, build_container, child_metadata, keep_running_template,
-    layered, layered_annotations,
+    merge_annotations, merge_labels,
 };
 use serde_json::{Value, json};
 use slinky_api::labels::{App, annotations, common_labels, selector_labels};
@@ -26,20 +26,20 @@ const PRIVATE: i32 = 0o600;
 pub fn build_deployment(
     restapi: &RestApi,
     controller: &Controller,
-    live: Option<&Exact<Deployment>>,
-) -> Result<Exact<Deployment>, BuildError> {
+    live: Option<&RawObject<Deployment>>,
+) -> Result<RawObject<Deployment>, BuildError> {
     let name = names::restapi_workload(&restapi.name_any());
     let template = restapi.spec.template.clone().unwrap_or_default();
     let user = template.metadata.clone().unwrap_or_default();
-    let annotations = layered_annotations([Some(restapi.annotations()), user.annotations.as_ref()]);
-    let labels = layered([Some(restapi.labels()), user.labels.as_ref(), Some(&common_labels(restapi))]);
+    let annotations = merge_annotations([Some(restapi.annotations()), user.annotations.as_ref()]);
+    let labels = merge_labels([Some(restapi.labels()), user.labels.as_ref(), Some(&common_labels(restapi))]);
     let default_container =
         BTreeMap::from([(annotations::DEFAULT_CONTAINER.to_owned(), RestApi::NAME.to_owned())]);
     let pod_metadata = ObjectMeta {
         name: Some(name.clone()),
         namespace: restapi.namespace(),
         labels: Some(labels.clone()),
-        annotations: Some(layered([Some(&annotations), Some(&default_container)])),
+        annotations: Some(merge_labels([Some(&annotations), Some(&default_container)])),
         ..ObjectMeta::default()
     };
     let deployment = json!({
@@ -53,7 +53,7 @@ pub fn build_deployment(
             "template": build_pod(restapi, controller, pod_metadata, &template)?.to_value(),
         },
     });
-    Ok(Exact::new(keep_running_template(deployment, live.map(Exact::as_json), crate::NAME))?)
+    Ok(RawObject::new(keep_running_template(deployment, live.map(RawObject::as_json), crate::NAME))?)
 }
 
 fn build_pod(
@@ -99,8 +99,8 @@ fn build_slurmrestd(restapi: &RestApi, controller: &Controller) -> Result<Value,
             protocol: Some("TCP".to_owned()),
             ..ContainerPort::default()
         }]),
-        startup_probe: Some(patient(tcp_probe(SLURMRESTD_PORT))),
-        liveness_probe: Some(patient(tcp_probe(SLURMRESTD_PORT))),
+        startup_probe: Some(with_one_minute_threshold(tcp_probe(SLURMRESTD_PORT))),
+        liveness_probe: Some(with_one_minute_threshold(tcp_probe(SLURMRESTD_PORT))),
         readiness_probe: Some(tcp_probe(SLURMRESTD_PORT)),
         security_context: Some(container_user(SLURMRESTD_ID)),
         volume_mounts: Some(vec![read_only(mount(SLURM_ETC, "/etc/slurm"))]),

@@ -2,9 +2,9 @@
 
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
-use operator_runtime::Exact;
+use operator_runtime::RawObject;
 use pod_builder::{
-    BuildError, ComponentPort, build_service_spec, child_metadata, layered, layered_annotations,
+    BuildError, ComponentPort, build_service_spec, child_metadata, merge_annotations, merge_labels,
 };
 use serde_json::json;
 use slinky_api::labels::{App, common_labels, selector_labels};
@@ -12,7 +12,7 @@ use slinky_api::names::{SLURMRESTD_PORT, restapi_workload};
 use slinky_api::v1beta1::RestApi;
 
 /// The Service `<name>-restapi`. It carries the metadata that the user gave it, and not the RestApi's own.
-pub fn build_service(restapi: &RestApi) -> Result<Exact<Service>, BuildError> {
+pub fn build_service(restapi: &RestApi) -> Result<RawObject<Service>, BuildError> {
     let template = restapi.spec.service.clone().unwrap_or_default();
     let user = template.metadata.clone().unwrap_or_default();
     let port = ComponentPort { name: RestApi::NAME, default: SLURMRESTD_PORT };
@@ -22,10 +22,10 @@ pub fn build_service(restapi: &RestApi) -> Result<Exact<Service>, BuildError> {
         "metadata": child_metadata(
             restapi,
             &restapi_workload(&restapi.name_any()),
-            layered([user.labels.as_ref(), Some(&common_labels(restapi))]),
-            layered_annotations([user.annotations.as_ref()]),
+            merge_labels([user.labels.as_ref(), Some(&common_labels(restapi))]),
+            merge_annotations([user.annotations.as_ref()]),
         ),
         "spec": build_service_spec(&template, port, &selector_labels(restapi))?,
     });
-    Ok(Exact::new(service)?)
+    Ok(RawObject::new(service)?)
 }

@@ -4,7 +4,7 @@ use super::common::{
     ConfigMapKeySelector, ExternalConfig, LocalObjectReference, PodTemplate, SecretKeySelector,
     ServiceTemplate, enabled,
 };
-use crate::{IllTyped, Raw, schema};
+use crate::{Raw, TypeMismatch, schema};
 use k8s_openapi::api::core::v1::{Container, PersistentVolumeClaimSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::CustomResource;
@@ -150,7 +150,7 @@ impl Persistence {
     }
 
     /// The typed spec of the claim to make.
-    pub fn claim_spec(&self) -> Result<PersistentVolumeClaimSpec, IllTyped> {
+    pub fn claim_spec(&self) -> Result<PersistentVolumeClaimSpec, TypeMismatch> {
         Raw::new(Value::Object(self.claim.clone())).read().map(Option::unwrap_or_default)
     }
 }

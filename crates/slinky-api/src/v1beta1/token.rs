@@ -1,7 +1,7 @@
 //! `Token`: a JSON Web Token for a Slurm user.
 
 use super::common::{SecretKeySelector, enabled};
-use crate::{Duration, IllTyped, Raw, schema};
+use crate::{Duration, Raw, TypeMismatch, schema};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -76,7 +76,7 @@ impl TokenSpec {
 
     /// How long the token should be valid. Zero counts as not set, and so does a negative
     /// lifetime: a token that is born expired helps nobody.
-    pub fn effective_lifetime(&self) -> Result<std::time::Duration, IllTyped> {
+    pub fn effective_lifetime(&self) -> Result<std::time::Duration, TypeMismatch> {
         let lifetime = self.lifetime.read()?.and_then(Duration::length);
         Ok(lifetime.filter(|lifetime| !lifetime.is_zero()).unwrap_or(DEFAULT_LIFETIME))
     }

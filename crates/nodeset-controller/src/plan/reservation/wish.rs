@@ -2,7 +2,7 @@
 
 use crate::plan::update::reservation_name;
 use jiff::{SignedDuration, Timestamp};
-use slinky_api::IllTyped;
+use slinky_api::TypeMismatch;
 use slinky_api::v1beta1::{NodeSet, ScheduledUpdate};
 use slurm_rest::{Reservation, ReservationRequest};
 use std::collections::BTreeSet;
@@ -45,7 +45,7 @@ pub enum ScheduleError {
     Missing(&'static str),
     /// The start is not a time.
     #[error("spec.updateStrategy.scheduledUpdate.startTime")]
-    StartTime(#[from] IllTyped),
+    StartTime(#[from] TypeMismatch),
     /// The duration is not one.
     #[error("spec.updateStrategy.scheduledUpdate.duration")]
     Duration(#[from] jiff::Error),

@@ -40,7 +40,7 @@ const ZERO_BY_DEFAULT: &[&str] = &[
 const DIRECTIVE: &str = "$patch";
 
 /// Whether two revisions say the same.
-pub fn same_meaning(one: &Value, other: &Value) -> bool {
+pub fn is_equivalent(one: &Value, other: &Value) -> bool {
     one == other || canonical(one) == canonical(other)
 }
 

@@ -4,7 +4,7 @@ use crate::plan::scene::Scene;
 use crate::plan::testing::merge;
 use crate::plan::{Obstacle, Plan};
 use crate::slurm::View;
-use operator_runtime::Missing;
+use operator_runtime::MissingReference;
 use operator_runtime::error::chain;
 use operator_runtime::references::ReferenceError;
 use rstest::rstest;
@@ -77,7 +77,7 @@ fn without_its_sssd_conf_nobody_comes_and_nobody_is_replaced() {
         .workers(2)
         .worker("gpu-1", &old());
     assert_eq!(scene.effects().len(), 2, "{:?}", scene.effects());
-    let missing = ReferenceError::from(Missing::Secret("sssd".to_owned()));
+    let missing = ReferenceError::from(MissingReference::Secret("sssd".to_owned()));
     let found = std::mem::replace(&mut scene.observed.sssd_conf, Err(Arc::new(missing)));
     let plan = scene.plan();
     assert!(plan.effects.is_empty(), "{:?}", plan.effects);
@@ -104,7 +104,7 @@ fn without_its_sssd_conf_whoever_was_to_leave_waits(
     let mut scene =
         Scene::new(&spec).worker(name, &worker).slurm(node, &["IDLE", "DRAIN"], "slurm-operator: x");
     assert!(scene.effects()[0].starts_with(&format!("delete {name}")), "{:?}", scene.effects());
-    let missing = ReferenceError::from(Missing::Secret("sssd".to_owned()));
+    let missing = ReferenceError::from(MissingReference::Secret("sssd".to_owned()));
     scene.observed.sssd_conf = Err(Arc::new(missing));
     assert!(scene.effects().is_empty(), "{:?}", scene.effects());
 }

@@ -3,7 +3,7 @@
 
 use crate::apply::{Applied, Created, Deleted, Object};
 use crate::error::{Class, Classify, chain};
-use crate::events::{EventType, Notice};
+use crate::events::{EventType, NewEvent};
 use crate::scope::Scope;
 use kube::{Resource, ResourceExt};
 use slinky_api::ownership::is_controlled_by;
@@ -11,13 +11,13 @@ use std::convert::Infallible;
 use std::fmt;
 
 /// A pass over the children of `owner`.
-pub struct Pass<'a, O> {
+pub struct ChildWriter<'a, O> {
     scope: &'a Scope,
     owner: &'a O,
     failures: Vec<StepError>,
 }
 
-impl<'a, O: Resource<DynamicType = ()>> Pass<'a, O> {
+impl<'a, O: Resource<DynamicType = ()>> ChildWriter<'a, O> {
     /// Begins a pass.
     pub fn new(scope: &'a Scope, owner: &'a O) -> Self {
         Self { scope, owner, failures: Vec::new() }
@@ -92,14 +92,14 @@ impl<'a, O: Resource<DynamicType = ()>> Pass<'a, O> {
     }
 
     /// Ends the pass.
-    pub fn finish(self) -> Result<(), PassError> {
-        if self.failures.is_empty() { Ok(()) } else { Err(PassError(self.failures)) }
+    pub fn finish(self) -> Result<(), StepErrors> {
+        if self.failures.is_empty() { Ok(()) } else { Err(StepErrors(self.failures)) }
     }
 
     /// Tells what was done to a child.
     fn tell<K: Object>(&self, action: &str, done: &str, child: &K) {
         let kind = K::kind(&());
-        let notice = Notice {
+        let notice = NewEvent {
             type_: EventType::Normal,
             reason: format!("{action}Succeeded"),
             action: action.to_owned(),
@@ -119,9 +119,9 @@ struct StepError {
 
 /// The steps of a pass that failed, at least one.
 #[derive(Debug)]
-pub struct PassError(Vec<StepError>);
+pub struct StepErrors(Vec<StepError>);
 
-impl fmt::Display for PassError {
+impl fmt::Display for StepErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, StepError { step, error }) in self.0.iter().enumerate() {
             let separator = if index == 0 { "" } else { "; " };
@@ -131,9 +131,9 @@ impl fmt::Display for PassError {
     }
 }
 
-impl std::error::Error for PassError {}
+impl std::error::Error for StepErrors {}
 
-impl Classify for PassError {
+impl Classify for StepErrors {
     /// The one that is worth trying again first.
     fn class(&self) -> Class {
         let classes = self.0.iter().map(|failure| failure.error.class());
@@ -185,10 +185,10 @@ mod tests {
     const SOON: Class = Class::Waiting(Duration::from_secs(1));
     const LATE: Class = Class::Waiting(Duration::from_secs(9));
 
-    fn failed(steps: &[(&'static str, Class)]) -> PassError {
+    fn failed(steps: &[(&'static str, Class)]) -> StepErrors {
         let error =
             |(step, class): &(&'static str, Class)| StepError { step, error: Box::new(Told(*class, "Told")) };
-        PassError(steps.iter().map(error).collect())
+        StepErrors(steps.iter().map(error).collect())
     }
 
     #[rstest]

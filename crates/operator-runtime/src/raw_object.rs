@@ -13,26 +13,26 @@ use std::ops::Deref;
 
 /// A `K`, and the JSON that it was read from. What is written is the JSON.
 #[derive(Clone, Debug)]
-pub struct Exact<K> {
+pub struct RawObject<K> {
     typed: K,
     json: Value,
 }
 
-impl<K: DeserializeOwned> Exact<K> {
+impl<K: DeserializeOwned> RawObject<K> {
     /// Reads an object, keeping its JSON.
     pub fn new(json: Value) -> Result<Self, serde_json::Error> {
         Ok(Self { typed: K::deserialize(&json)?, json })
     }
 }
 
-impl<K> Exact<K> {
+impl<K> RawObject<K> {
     /// All of the object.
     pub fn as_json(&self) -> &Value {
         &self.json
     }
 }
 
-impl<K> Deref for Exact<K> {
+impl<K> Deref for RawObject<K> {
     type Target = K;
 
     fn deref(&self) -> &K {
@@ -40,19 +40,19 @@ impl<K> Deref for Exact<K> {
     }
 }
 
-impl<K> Serialize for Exact<K> {
+impl<K> Serialize for RawObject<K> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.json.serialize(serializer)
     }
 }
 
-impl<'de, K: DeserializeOwned> Deserialize<'de> for Exact<K> {
+impl<'de, K: DeserializeOwned> Deserialize<'de> for RawObject<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Self::new(Value::deserialize(deserializer)?).map_err(D::Error::custom)
     }
 }
 
-impl<K: Resource> Resource for Exact<K> {
+impl<K: Resource> Resource for RawObject<K> {
     type DynamicType = K::DynamicType;
     type Scope = K::Scope;
 
@@ -84,7 +84,7 @@ impl<K: Resource> Resource for Exact<K> {
 
 #[cfg(test)]
 mod tests {
-    use super::Exact;
+    use super::RawObject;
     use k8s_openapi::api::apps::v1::Deployment;
     use kube::ResourceExt;
     use serde_json::{Value, json};
@@ -95,15 +95,15 @@ mod tests {
             "metadata": { "name": "a" },
             "spec": { "replicas": 2, "template": { "spec": { "fieldOfTomorrow": [0, false, ""] } } },
         });
-        let exact: Exact<Deployment> = serde_json::from_value(json.clone()).unwrap();
+        let exact: RawObject<Deployment> = serde_json::from_value(json.clone()).unwrap();
         assert_eq!((exact.name_any().as_str(), exact.spec.as_ref().unwrap().replicas), ("a", Some(2)));
         assert_eq!(serde_json::to_value(&exact).unwrap(), json);
     }
 
     #[test]
     fn what_is_no_such_object_is_refused_with_the_reason() {
-        let refusal = Exact::<Deployment>::new(json!({ "spec": { "replicas": "two" } })).unwrap_err();
+        let refusal = RawObject::<Deployment>::new(json!({ "spec": { "replicas": "two" } })).unwrap_err();
         assert!(refusal.to_string().contains("\"two\""), "{refusal}");
-        assert!(Exact::<Deployment>::new(Value::Null).is_err());
+        assert!(RawObject::<Deployment>::new(Value::Null).is_err());
     }
 }

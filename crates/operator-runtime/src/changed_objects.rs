@@ -11,7 +11,7 @@ use kube::runtime::watcher::{self, Event};
 use std::sync::Arc;
 
 /// The objects that something happened to. The `events` have been through the `cache`.
-pub fn touched<K: Watched>(
+pub fn changed_objects<K: Watched>(
     cache: Store<K>,
     events: impl Stream<Item = watcher::Result<Event<K>>> + Send + 'static,
 ) -> BoxStream<'static, watcher::Result<K>> {
@@ -78,7 +78,7 @@ mod tests {
     fn a_list_is_told_when_it_is_whole_and_with_what_it_lacks() {
         let (store, mut writer) = reflector::store::<Secret>();
         let (sender, events) = futures::channel::mpsc::unbounded();
-        let mut told = touched(store, events);
+        let mut told = changed_objects(store, events);
         let mut after = |event: Event<Secret>| {
             writer.apply_watcher_event(&event);
             sender.unbounded_send(Ok(event)).unwrap();

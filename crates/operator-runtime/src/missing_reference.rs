@@ -9,7 +9,7 @@ const UNTIL_NEXT_LOOK: Duration = Duration::from_mins(5);
 
 /// A broken reference.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Missing {
+pub enum MissingReference {
     /// There is no such Controller.
     #[error("Controller {0} does not exist")]
     Controller(String),
@@ -40,7 +40,7 @@ pub enum Missing {
     },
 }
 
-impl Classify for Missing {
+impl Classify for MissingReference {
     fn class(&self) -> Class {
         Class::Waiting(UNTIL_NEXT_LOOK)
     }
@@ -58,12 +58,16 @@ impl Classify for Missing {
 }
 
 /// The value of one key of a Secret called `name`, as it was found.
-pub fn secret_value<'a>(secret: Option<&'a Secret>, name: &str, key: &str) -> Result<&'a [u8], Missing> {
-    let secret = secret.ok_or_else(|| Missing::Secret(name.to_owned()))?;
+pub fn secret_value<'a>(
+    secret: Option<&'a Secret>,
+    name: &str,
+    key: &str,
+) -> Result<&'a [u8], MissingReference> {
+    let secret = secret.ok_or_else(|| MissingReference::Secret(name.to_owned()))?;
     let value = secret.data.as_ref().and_then(|data| data.get(key));
     value
         .map(|value| value.0.as_slice())
-        .ok_or_else(|| Missing::SecretKey { name: name.to_owned(), key: key.to_owned() })
+        .ok_or_else(|| MissingReference::SecretKey { name: name.to_owned(), key: key.to_owned() })
 }
 
 /// The value of one key of a ConfigMap called `name`, as it was found.
@@ -71,12 +75,13 @@ pub fn config_map_value<'a>(
     config_map: Option<&'a ConfigMap>,
     name: &str,
     key: &str,
-) -> Result<&'a [u8], Missing> {
-    let config_map = config_map.ok_or_else(|| Missing::ConfigMap(name.to_owned()))?;
+) -> Result<&'a [u8], MissingReference> {
+    let config_map = config_map.ok_or_else(|| MissingReference::ConfigMap(name.to_owned()))?;
     let text = config_map.data.as_ref().and_then(|data| data.get(key)).map(String::as_bytes);
     let bytes =
         config_map.binary_data.as_ref().and_then(|data| data.get(key)).map(|value| value.0.as_slice());
-    text.or(bytes).ok_or_else(|| Missing::ConfigMapKey { name: name.to_owned(), key: key.to_owned() })
+    text.or(bytes)
+        .ok_or_else(|| MissingReference::ConfigMapKey { name: name.to_owned(), key: key.to_owned() })
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ const CAPACITY: usize = 20_000;
 
 /// One apply that the server accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Last {
+pub struct LastApply {
     /// The version that the apply was decided on.
     pub before: Option<String>,
     /// The fingerprint of what was wanted.
@@ -25,11 +25,11 @@ pub struct Last {
 
 /// The last apply to each part of each object, by UID.
 #[derive(Debug, Default)]
-pub struct Memory {
-    last: Mutex<BTreeMap<(String, Part), Last>>,
+pub struct ApplyHistory {
+    last: Mutex<BTreeMap<(String, Part), LastApply>>,
 }
 
-impl Memory {
+impl ApplyHistory {
     /// Whether an apply of the same wish led to this very state, or was already sent for this very version.
     pub fn settles(&self, uid: &str, part: Part, desired: u64, live: u64, version: Option<&String>) -> bool {
         lock(&self.last).get(&(uid.to_owned(), part)).is_some_and(|last| {
@@ -39,7 +39,7 @@ impl Memory {
     }
 
     /// Remembers an apply.
-    pub fn remember(&self, uid: String, part: Part, apply: Last) {
+    pub fn remember(&self, uid: String, part: Part, apply: LastApply) {
         let mut last = lock(&self.last);
         if last.len() >= CAPACITY {
             last.clear();
@@ -50,7 +50,7 @@ impl Memory {
 
 #[cfg(test)]
 mod tests {
-    use super::{Last, Memory, Part};
+    use super::{ApplyHistory, LastApply, Part};
     use rstest::rstest;
 
     #[rstest]
@@ -68,15 +68,15 @@ mod tests {
         #[case] version: &str,
         #[case] expected: bool,
     ) {
-        let memory = Memory::default();
-        memory.remember("u".into(), Part::Main, Last { before: Some("5".into()), desired: 1, after: 2 });
+        let memory = ApplyHistory::default();
+        memory.remember("u".into(), Part::Main, LastApply { before: Some("5".into()), desired: 1, after: 2 });
         assert_eq!(memory.settles(uid, part, desired, live, Some(&version.to_owned())), expected);
     }
 
     #[test]
     fn a_created_object_has_no_version_to_compare() {
-        let memory = Memory::default();
-        memory.remember("u".into(), Part::Main, Last { before: None, desired: 1, after: 2 });
+        let memory = ApplyHistory::default();
+        memory.remember("u".into(), Part::Main, LastApply { before: None, desired: 1, after: 2 });
         assert!(!memory.settles("u", Part::Main, 1, 7, None));
     }
 }
