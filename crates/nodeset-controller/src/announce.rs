@@ -5,8 +5,9 @@
 //! itself, and of nothing that is under way.
 
 use crate::execute::{Notices, Subject, Topic};
+use crate::node_facts::expected_hostname;
 use crate::observe::Observed;
-use crate::plan::{Effect, Plan, Why, expected_hostname};
+use crate::plan::{DeleteReason, Effect, Plan};
 use crate::status::is_creating;
 use crate::worker::{Cause, Worker};
 use k8s_openapi::api::core::v1::Pod;
@@ -91,22 +92,22 @@ fn undertakings(observed: &Observed, plan: &Plan) -> Undertakings {
     let workers: BTreeMap<_, _> = workers.collect();
     for effect in &plan.effects {
         let (pod, choice) = match effect {
-            Effect::Create(_) => {
+            Effect::CreatePod(_) => {
                 begun.insert(scale_up(plan), None);
                 continue;
             }
-            Effect::Retire { pod, cause, .. } => (pod, Choice::Marked(*cause)),
-            Effect::Delete(removal) => (&removal.pod, Choice::Deleted(removal.why)),
-            Effect::Release { .. }
-            | Effect::Adopt(_)
-            | Effect::Disown(_)
+            Effect::Cordon { pod, cause, .. } => (pod, Choice::Marked(*cause)),
+            Effect::DeletePod(removal) => (&removal.pod, Choice::Deleted(removal.why)),
+            Effect::SetFinalizers { .. }
+            | Effect::AdoptPod(_)
+            | Effect::ReleasePod(_)
             | Effect::Drain(_)
-            | Effect::Restore { .. }
-            | Effect::Own { .. }
-            | Effect::Reserve(_)
-            | Effect::ReserveNodes { .. }
-            | Effect::Unreserve(_)
-            | Effect::Forget { .. } => continue,
+            | Effect::Uncordon { .. }
+            | Effect::SetClaimOwners { .. }
+            | Effect::PutReservation(_)
+            | Effect::SetReservationNodes { .. }
+            | Effect::DeleteReservation(_)
+            | Effect::DeleteNodeRecord { .. } => continue,
         };
         let Some(worker) = workers.get(&Some(pod.uid.as_str())) else { continue };
         if let Some((undertaking, subject)) = choice.told(observed, plan, worker) {
@@ -120,7 +121,7 @@ fn undertakings(observed: &Observed, plan: &Plan) -> Undertakings {
 #[derive(Clone, Copy)]
 enum Choice {
     Marked(Cause),
-    Deleted(Why),
+    Deleted(DeleteReason),
 }
 
 impl Choice {
@@ -135,12 +136,12 @@ impl Choice {
         let outdated = worker.hash != plan.revisions.hash;
         let cause = match self {
             Self::Marked(cause) => cause,
-            Self::Deleted(Why::Surplus | Why::Unwanted) => Cause::ScaleIn,
-            Self::Deleted(Why::Outdated | Why::Renamed) => Cause::Update,
-            Self::Deleted(Why::Failed) => return ended(worker, Topic::DaemonFailed),
-            Self::Deleted(Why::Succeeded) => return ended(worker, Topic::DaemonSucceeded),
+            Self::Deleted(DeleteReason::Surplus | DeleteReason::Unwanted) => Cause::ScaleIn,
+            Self::Deleted(DeleteReason::Outdated | DeleteReason::Renamed) => Cause::Update,
+            Self::Deleted(DeleteReason::Failed) => return ended(worker, Topic::DaemonFailed),
+            Self::Deleted(DeleteReason::Succeeded) => return ended(worker, Topic::DaemonSucceeded),
             // The first is told when it is done; the second ends what never began.
-            Self::Deleted(Why::Unregistered | Why::NodeGone) => return None,
+            Self::Deleted(DeleteReason::Unregistered | DeleteReason::NodeGone) => return None,
         };
         if worker.is_marked(cause) {
             return None;

@@ -1,11 +1,11 @@
 //! What is kept of the cluster: no more than decisions look at, and found without a search.
 
-mod fresh;
+mod live_pods;
 mod nodes;
 mod pods;
 mod secrets;
 
-pub use fresh::FreshPods;
+pub use live_pods::LivePods;
 pub use nodes::NodeCache;
 pub use pods::{PodCache, concerns, nodesets_of, trim_pod};
 pub use secrets::SecretHashes;

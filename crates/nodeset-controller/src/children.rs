@@ -35,7 +35,7 @@ pub async fn apply_children(
 ) -> Result<(), StepErrors> {
     let nodeset = observed.nodeset.as_ref();
     let mut pass = ChildWriter::new(scope, nodeset);
-    if let Some(finalizers) = &plan.hold {
+    if let Some(finalizers) = &plan.add_finalizers {
         pass.keep("Finalizer", hold(nodeset, finalizers, world).await);
     }
     if observed.controller.is_some() && nodeset.metadata.deletion_timestamp.is_none() {

@@ -1,10 +1,10 @@
 //! Watches NodeSets and everything that their workers depend on, and reconciles one NodeSet at a time. What needs a batch
 //! or word with Slurm is done in the background: no reconcile waits for Slurm.
 
-mod triggers;
+mod mappers;
 
 use crate::announce::announce;
-use crate::cache::{FreshPods, NodeCache, PodCache, SecretHashes, trim_claim, trim_pod, trim_revision};
+use crate::cache::{LivePods, NodeCache, PodCache, SecretHashes, trim_claim, trim_pod, trim_revision};
 use crate::children::apply_children;
 use crate::execute::{Bases, Edges, Failure, Report, Verdict, mirror_pods};
 use crate::observe::observe;
@@ -23,6 +23,7 @@ use kube::runtime::controller::Action;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::{Controller as Runner, watcher};
 use kube::{Api, ResourceExt};
+use mappers::Members;
 use operator_runtime::backoff::ErrorBackoff;
 use operator_runtime::error::chain;
 use operator_runtime::events::{EventType, NewEvent};
@@ -36,7 +37,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 use tracing::instrument;
-use triggers::Members;
 
 /// When to look again although nothing happened: in case that an event was lost.
 const RESYNC: Duration = Duration::from_mins(10);
@@ -178,9 +178,9 @@ async fn run(scope: Scope, process: Process) -> anyhow::Result<()> {
         changed_objects(pod_store, observed)
     };
     let node_changes =
-        triggers::node_changes(changed_objects(node_store.clone(), node_events), node_store, nodes.clone());
+        mappers::node_changes(changed_objects(node_store.clone(), node_events), node_store, nodes.clone());
     let secret_hashes = SecretHashes::default();
-    let secret_changes = triggers::secret_changes(scope.metadata_events(everything()), secret_hashes.clone());
+    let secret_changes = mappers::secret_changes(scope.metadata_events(everything()), secret_hashes.clone());
     let stopping = scope.clone();
     let edges = Edges {
         client: scope.no_retry_client(),
@@ -196,7 +196,7 @@ async fn run(scope: Scope, process: Process) -> anyhow::Result<()> {
         nodesets,
         controllers,
         pods,
-        fresh_pods: FreshPods::new(scope.client()),
+        fresh_pods: LivePods::new(scope.client()),
         nodes,
         revisions,
         claims,
@@ -227,13 +227,13 @@ async fn run(scope: Scope, process: Process) -> anyhow::Result<()> {
     };
     let World { nodesets, controllers, pods, claims, revisions, .. } = context.world.as_ref();
     let controller = Runner::for_stream(wishes(nodeset_changes, nodesets.clone()), nodesets.clone())
-        .watches_stream(pod_changes, |pod| triggers::of_pod(&pod))
-        .watches_stream(node_changes, triggers::of_node(nodesets.clone(), pods.clone()))
-        .watches_stream(changed_objects(claims.clone(), claim_events), |claim| triggers::of_label(&claim))
-        .watches_stream(service_changes, |service| triggers::of_owners(&service))
-        .watches_stream(budget_changes, |budget| triggers::of_owners(&budget))
+        .watches_stream(pod_changes, |pod| mappers::of_pod(&pod))
+        .watches_stream(node_changes, mappers::of_node(nodesets.clone(), pods.clone()))
+        .watches_stream(changed_objects(claims.clone(), claim_events), |claim| mappers::of_label(&claim))
+        .watches_stream(service_changes, |service| mappers::of_owners(&service))
+        .watches_stream(budget_changes, |budget| mappers::of_owners(&budget))
         .watches_stream(changed_objects(revisions.clone(), revision_events), |revision| {
-            triggers::of_owners(&revision)
+            mappers::of_owners(&revision)
         })
         .owns_stream(config_changes)
         .watches_stream(spec_changes(controller_changes, controllers.clone()), members.of_controller())
@@ -305,8 +305,8 @@ async fn pass(nodeset: Arc<NodeSet>, context: Arc<Context>) -> Result<Action, Er
     let status = status(&observed, &plan, &effects, now);
     let told = context.tell(&nodeset, &status, now).await;
     let later = told.as_ref().ok().copied().flatten();
-    let held = (plan.hold.is_some() && children.is_ok()).then_some(HOLD_PAUSE);
-    let again = [plan.again, ordered, unsaid, later, held, again(&observed, &plan, &status, now)];
+    let held = (plan.add_finalizers.is_some() && children.is_ok()).then_some(HOLD_PAUSE);
+    let again = [plan.requeue_after, ordered, unsaid, later, held, again(&observed, &plan, &status, now)];
     let again = again.into_iter().flatten().fold(RESYNC, Duration::min);
     let trouble = children.map_err(Trouble::from).err().or_else(|| told.err().map(Trouble::from));
     match trouble {

@@ -7,15 +7,15 @@
 //! seen drained.
 
 mod basis;
-mod batch;
 mod cordon;
 mod create;
 mod delete;
+mod grant;
 mod mirror;
-mod nodes;
 mod notices;
 mod ownership;
 mod report;
+mod slurm_writes;
 #[cfg(test)]
 mod tests;
 mod writes;
@@ -25,9 +25,8 @@ pub use mirror::mirror_pods;
 pub use notices::{Notices, Subject, Topic};
 pub use report::{Failure, Report, Verdict};
 
-use crate::plan::{Effect, NodeMirror, is_forced};
+use crate::plan::{Effect, NodeMirror, is_force_deleted};
 use crate::slurm::{ClusterKey, Clusters};
-use batch::Batch;
 use cordon::{restore, retire};
 use create::create_pods;
 use delete::{Looks, delete_pods, settle_deletes};
@@ -35,12 +34,13 @@ use expectations::{
     Answer, Basis, BatchId, Begin, Clock, Expectations, Granted, NodeSetName, OPS_PER_BATCH, Ops, ReplicaId,
     Wait, WaitReason,
 };
+use grant::Batch;
 use kube::{Client, ResourceExt};
 use mirror::mirror_nodes;
-use nodes::{forget_nodes, reserve};
 use operator_runtime::error::chain;
 use ownership::{claim_pods, own_claims, release};
 use slinky_api::v1beta1::NodeSet;
+use slurm_writes::{forget_nodes, reserve};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tracing::{info, warn};
@@ -159,7 +159,7 @@ async fn carry_out(batch: Batch<'_>, effects: &[Effect], report: &mut Report) ->
     let without_claims = own_claims(&batch, effects, report).await;
     let unsettled = delete_pods(&batch, &looks, effects, &without_claims, report).await;
     // A NodeSet that is let go is not there to see to its reservation later, unless somebody wants it gone all the same.
-    if reserve(&batch, effects, report).await || is_forced(batch.nodeset) {
+    if reserve(&batch, effects, report).await || is_force_deleted(batch.nodeset) {
         release(&batch, effects, report).await;
     }
     forget_nodes(&batch, &looks, effects, report).await;

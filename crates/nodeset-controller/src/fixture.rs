@@ -1,7 +1,7 @@
 //! What the tests of several modules start from.
 
 use crate::build::{Hashes, WorkerTemplate, build_template};
-use crate::cache::{FreshPods, NodeCache, PodCache, SecretHashes};
+use crate::cache::{LivePods, NodeCache, PodCache, SecretHashes};
 use crate::execute::Edges;
 use crate::slurm::{Clusters, Connect, KeyError, Surroundings};
 use crate::world::World;
@@ -152,7 +152,7 @@ pub fn world(edges: Edges, controllers: Store<Controller>) -> World {
         nodesets: reflector::store().0,
         controllers,
         pods: PodCache::new(reflector::store().0),
-        fresh_pods: FreshPods::new(edges.client.clone()),
+        fresh_pods: LivePods::new(edges.client.clone()),
         nodes: NodeCache::new(reflector::store().0, Arc::from([])),
         revisions: reflector::store().0,
         claims: reflector::store().0,

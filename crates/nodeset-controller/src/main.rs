@@ -8,8 +8,10 @@ mod controller;
 mod execute;
 #[cfg(test)]
 mod fixture;
+mod node_facts;
 mod observe;
 mod plan;
+mod pod_backoff;
 #[cfg(test)]
 mod simulation;
 mod slurm;

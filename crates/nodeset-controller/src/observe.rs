@@ -1,10 +1,18 @@
 //! What decisions about a NodeSet depend on: one value, read before anything is decided.
 
+mod queries;
 mod read;
 
+#[cfg(test)]
+pub use queries::needs_job_records;
+pub use queries::{
+    is_partition_defined_elsewhere, is_partition_unwanted, is_update_scheduled, needs_reservations,
+    owns_reservation,
+};
 pub use read::{observe, observe_live};
 
-use crate::plan::{Backoff, Nodes};
+use crate::node_facts::Nodes;
+use crate::pod_backoff::RetryTimes;
 use crate::slurm::View;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
@@ -34,13 +42,13 @@ pub struct Observed {
     /// What is known of the Slurm cluster.
     pub slurm: View,
     /// For how long that has not answered.
-    pub silence: Duration,
+    pub unreachable_for: Duration,
     /// The sssd.conf of its workers, if ssh is enabled: its content's hash.
     pub sssd_conf: Result<String, Arc<ReferenceError>>,
     /// The domain of the Kubernetes cluster.
     pub cluster_domain: String,
     /// Types of conditions of Kubernetes nodes that explain a cordon.
     pub propagated_conditions: Arc<[String]>,
-    /// When pods that fail again and again may be replaced.
-    pub backoff: Backoff,
+    /// The earliest time at which each failed pod may be replaced, by pod name.
+    pub retry_times: RetryTimes,
 }

@@ -8,17 +8,17 @@ mod absences;
 mod cluster;
 mod clusters;
 mod connect;
+mod connection;
 mod endpoint;
 mod jobs;
-mod memory;
 mod metrics;
 mod poll;
-mod schedule;
+mod poll_schedule;
+mod state;
 #[cfg(test)]
 mod tests;
 mod view;
-mod way;
-mod writes;
+mod write_log;
 
 pub use cluster::Cluster;
 pub use clusters::Clusters;
@@ -26,10 +26,10 @@ pub use clusters::Clusters;
 pub use clusters::Surroundings;
 #[cfg(test)]
 pub use connect::{Connect, KeyError};
-pub use schedule::Wish;
+pub use poll_schedule::Queries;
 #[cfg(test)]
 pub use view::{Jobs, Snapshot};
-pub use view::{Known, Sight, View};
+pub use view::{Known, NodeLookup, View};
 
 use kube::ResourceExt;
 use slinky_api::v1beta1::NodeSet;

@@ -2,18 +2,19 @@
 //! nothing certain is known of Slurm. A process that has only just come to ask says nothing new of Slurm at all.
 
 mod degraded;
+mod message;
 mod partition;
 mod progress;
-mod words;
 
 use crate::observe::Observed;
-use crate::plan::{Plan, Told, states};
+use crate::plan::{Plan, ReservationStatus, slurm_state_names};
 use crate::slurm::View;
 use crate::worker::Worker;
 use crate::world::left_of;
 use degraded::{becomes_trouble, degraded};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use message::{Part, joined};
 use partition::tell_partition;
 use progress::{CREATING, Progress};
 use slinky_api::conditions::{
@@ -25,7 +26,6 @@ use slinky_api::v1beta1::{NodeSet, NodeSetStatus, ScalingMode};
 use slurm_rest::{Node, NodeState};
 use std::collections::BTreeMap;
 use std::time::Duration;
-use words::{Part, joined};
 
 /// Reason while Slurm should answer and does not.
 const NOT_ANSWERING: &str = "NotAnswering";
@@ -72,19 +72,19 @@ pub fn status(observed: &Observed, plan: &Plan, effects: &EffectsState, now: Tim
             tell(verdict(SLURM_REACHABLE, ConditionStatus::True, "Answering", String::new()));
         }
     }
-    match &plan.told {
-        Told::AsBefore | Told::Nothing => {}
-        Told::Exists(wish) => {
+    match &plan.reservation {
+        ReservationStatus::Unchanged | ReservationStatus::Absent => {}
+        ReservationStatus::Exists(wish) => {
             tell(verdict(RESERVATION_CREATED, ConditionStatus::True, "Created", wish.clone()));
         }
-        Told::Gone(wish) => {
+        ReservationStatus::Ended(wish) => {
             tell(verdict(RESERVATION_CREATED, ConditionStatus::False, "NotExists", wish.clone()));
         }
     }
     if matches!(observed.slurm, View::NotExpected) {
         remove(&mut status.conditions, SLURM_REACHABLE);
     }
-    if plan.told == Told::Nothing {
+    if plan.reservation == ReservationStatus::Absent {
         remove(&mut status.conditions, RESERVATION_CREATED);
     }
     tell_partition(&mut status, observed, now);
@@ -96,16 +96,16 @@ pub fn status(observed: &Observed, plan: &Plan, effects: &EffectsState, now: Tim
 /// is new.
 fn is_said_already(status: &NodeSetStatus, observed: &Observed, plan: &Plan, effects: &EffectsState) -> bool {
     let conditions = &status.conditions;
-    observed.slurm.is_unasked()
+    observed.slurm.is_not_polled_yet()
         && observed.nodeset.status.as_ref() == Some(status)
         && find(conditions, READY).is_some()
-        && !find(conditions, SLURM_REACHABLE).is_some_and(is_unasked)
+        && !find(conditions, SLURM_REACHABLE).is_some_and(is_not_polled_yet)
         && *effects == EffectsState::default()
         && (plan.obstacles.is_empty() || is_true(conditions, DEGRADED))
 }
 
 /// Whether a condition says that Slurm had no time to answer.
-fn is_unasked(condition: &Condition) -> bool {
+fn is_not_polled_yet(condition: &Condition) -> bool {
     condition.reason == NOT_ASKED_YET
 }
 
@@ -233,7 +233,7 @@ fn count_slurm_nodes(status: &mut NodeSetStatus, observed: &Observed, plan: &Pla
             .collect(),
     };
     let count = |counts: &dyn Fn(&Node) -> bool| to_i32(nodes.values().filter(|node| counts(node)).count());
-    let base = |node: &Node, state| states(node).first().is_some_and(|first| *first == state);
+    let base = |node: &Node, state| slurm_state_names(node).first().is_some_and(|first| *first == state);
     status.slurm_idle = count(&|node| base(node, "Idle"));
     status.slurm_allocated = count(&|node| base(node, "Allocated") || base(node, "Mixed"));
     status.slurm_down = count(&|node| base(node, "Down"));
@@ -278,7 +278,7 @@ pub fn is_good(condition: &Condition) -> bool {
 
 /// The status of a condition; the usual one where nobody could tell yet.
 fn told<'a>(condition: &'a Condition, usual: &'a str) -> &'a str {
-    if is_unasked(condition) { usual } else { &condition.status }
+    if is_not_polled_yet(condition) { usual } else { &condition.status }
 }
 
 #[cfg(test)]

@@ -111,7 +111,7 @@ fn remember(nodeset: &NodeSet, report: &Report, world: &World, now: Timestamp) {
     world.memory.with(nodeset, |memory| {
         memory.effects = state_of(report);
         for pod in &report.cleared {
-            memory.failed(pod, now);
+            memory.pod_backoff.record_failure(pod, now);
         }
     });
 }

@@ -1,12 +1,12 @@
 //! What a reconcile works with: caches, clients, and what is remembered of each NodeSet.
 
 use crate::announce::Announced;
-use crate::cache::{FreshPods, NodeCache, PodCache, SecretHashes};
+use crate::cache::{LivePods, NodeCache, PodCache, SecretHashes};
 use crate::execute::Edges;
-use crate::plan::Backoff;
+use crate::pod_backoff::PodBackoff;
 use crate::slurm::Clusters;
 use crate::status::EffectsState;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -14,7 +14,6 @@ use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Client, ResourceExt};
 use operator_runtime::{ObjectKey, PerObject, RawObject};
 use slinky_api::v1beta1::{Controller, NodeSet};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,7 +26,7 @@ pub struct World {
     /// Their pods.
     pub pods: PodCache,
     /// Their pods, read live.
-    pub fresh_pods: FreshPods,
+    pub fresh_pods: LivePods,
     /// The Kubernetes nodes.
     pub nodes: NodeCache,
     /// Their revisions, and those of others without content.
@@ -90,39 +89,12 @@ pub struct Memory {
     pub status_written: Option<Timestamp>,
     /// What was told of it as Events and is not done yet.
     pub announced: Announced,
-    /// Pods that failed, by name.
-    failures: BTreeMap<String, Failures>,
+    /// Backoff of its failing pods.
+    pub pod_backoff: PodBackoff,
 }
 
 /// What is left of a pause since then. Nobody waits for a clock that was set back.
 pub fn left_of(pause: Duration, since: Option<Timestamp>, now: Timestamp) -> Option<Duration> {
     let age = Duration::try_from(now.duration_since(since?)).ok()?;
     pause.checked_sub(age).filter(|left| !left.is_zero())
-}
-
-/// Failures of pods of one name.
-#[derive(Clone, Copy)]
-struct Failures {
-    last: Timestamp,
-    delay: SignedDuration,
-}
-
-/// Delay after the first failure.
-const FIRST_DELAY: SignedDuration = SignedDuration::from_secs(1);
-/// Longest delay.
-const LONGEST_DELAY: SignedDuration = SignedDuration::from_mins(15);
-
-impl Memory {
-    /// When pods that failed may be replaced.
-    pub fn backoff(&self) -> Backoff {
-        self.failures.iter().map(|(pod, failures)| (pod.clone(), failures.last + failures.delay)).collect()
-    }
-
-    /// A pod that failed is being replaced: should the next one fail too, it waits for longer.
-    pub fn failed(&mut self, pod: &str, now: Timestamp) {
-        self.failures.retain(|_, failures| failures.last + LONGEST_DELAY + LONGEST_DELAY > now);
-        let failures =
-            self.failures.entry(pod.to_owned()).or_insert(Failures { last: now, delay: FIRST_DELAY / 2 });
-        *failures = Failures { last: now, delay: (failures.delay * 2).min(LONGEST_DELAY) };
-    }
 }

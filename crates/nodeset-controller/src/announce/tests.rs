@@ -1,14 +1,14 @@
 use super::*;
-use crate::plan::scene::Scene;
+use crate::plan::fixture::Fixture;
 use crate::plan::testing::{merge, minute};
 use crate::slurm::View;
 use crate::status::{EffectsState, status};
 use rstest::rstest;
 use serde_json::{Value, json};
 
-/// What is told of a scene: type, reason, action, note, and the pod that it names.
-fn told(scene: &Scene, announced: &mut Announced) -> Vec<String> {
-    let notices = announce(&scene.observed, &scene.plan(), announced).into_iter();
+/// What is told of a fixture: type, reason, action, note, and the pod that it names.
+fn told(fixture: &Fixture, announced: &mut Announced) -> Vec<String> {
+    let notices = announce(&fixture.observed, &fixture.plan(), announced).into_iter();
     let text = |notice: NewEvent| {
         let pod =
             notice.related.and_then(|pod| pod.name).map(|name| format!(" [{name}]")).unwrap_or_default();
@@ -17,13 +17,13 @@ fn told(scene: &Scene, announced: &mut Announced) -> Vec<String> {
     notices.map(text).collect()
 }
 
-/// What a process that has just begun tells of a scene.
-fn told_first(scene: &Scene) -> Vec<String> {
-    told(scene, &mut Announced::default())
+/// What a process that has just begun tells of a fixture.
+fn told_first(fixture: &Fixture) -> Vec<String> {
+    told(fixture, &mut Announced::default())
 }
 
-fn replicas(count: i32) -> Scene {
-    Scene::new(&json!({ "replicas": count }))
+fn replicas(count: i32) -> Fixture {
+    Fixture::new(&json!({ "replicas": count }))
 }
 
 fn marked(by: &str) -> Value {
@@ -46,16 +46,16 @@ fn daemon(node: &str, change: &Value) -> Value {
     daemon
 }
 
-fn daemons() -> Scene {
-    Scene::new(&json!({ "scalingMode": "DaemonSet" }))
+fn daemons() -> Fixture {
+    Fixture::new(&json!({ "scalingMode": "DaemonSet" }))
 }
 
-fn ended(phase: &str) -> Scene {
+fn ended(phase: &str) -> Fixture {
     let status = json!({ "status": { "phase": phase, "conditions": [] } });
     daemons().worker("gpu-x", &daemon("node-a", &status))
 }
 
-fn renamed() -> Scene {
+fn renamed() -> Fixture {
     let annotations = json!({ "nodeset.slinky.slurm.net/hostname-override": "blue" });
     daemons()
         .host("node-a", &json!({ "metadata": { "annotations": annotations } }))
@@ -63,7 +63,7 @@ fn renamed() -> Scene {
         .slurm("node-a", &["IDLE"], "")
 }
 
-fn cordoned() -> Scene {
+fn cordoned() -> Fixture {
     replicas(2).workers(2).host("node-a", &json!({ "spec": { "unschedulable": true } }))
 }
 
@@ -85,7 +85,7 @@ fn cordoned() -> Scene {
 #[case::old_and_unhealthy(
     replicas(2).workers(2).worker("gpu-1", &json!({ "metadata": outdated()["metadata"], "status": { "conditions": [] } })),
     &["Normal RollingUpdate RollingUpdate: Rolling update: deleting 1 unhealthy old pod(s)"])]
-#[case::old_on_delete(Scene::new(&json!({ "replicas": 1, "updateStrategy": { "type": "OnDelete" } })).workers(1)
+#[case::old_on_delete(Fixture::new(&json!({ "replicas": 1, "updateStrategy": { "type": "OnDelete" } })).workers(1)
     .worker("gpu-0", &outdated()), &[])]
 #[case::cordoned(cordoned(), &[
     "Normal NodeCordon Cordon: Cordoning Pod ns/gpu-0: Kubernetes node node-a was cordoned [gpu-0]",
@@ -101,10 +101,10 @@ fn cordoned() -> Scene {
     &["Normal HostnameMismatch Info: Recreating daemon pod ns/gpu-x: hostname changed from \"node-a\" to \"blue\" [gpu-x]"])]
 #[case::unregistered(replicas(2).workers(2).without_slurm_node("gpu-1"), &[])]
 #[case::unknown(replicas(0).workers(2).unknown(), &[])]
-fn what_begins_is_told_once(#[case] scene: Scene, #[case] expected: &[&str]) {
+fn what_begins_is_told_once(#[case] fixture: Fixture, #[case] expected: &[&str]) {
     let mut announced = Announced::default();
-    assert_eq!(told(&scene, &mut announced), expected);
-    assert_eq!(told(&scene, &mut announced), [""; 0], "it was told");
+    assert_eq!(told(&fixture, &mut announced), expected);
+    assert_eq!(told(&fixture, &mut announced), [""; 0], "it was told");
 }
 
 #[test]
@@ -112,12 +112,12 @@ fn a_scheduled_update_has_a_name_of_its_own() {
     let strategy =
         json!({ "type": "ScheduledUpdate", "scheduledUpdate": { "startTime": minute(0), "duration": "2h" } });
     let unhealthy = json!({ "metadata": outdated()["metadata"], "status": { "conditions": [] } });
-    let scene = Scene::new(&json!({ "replicas": 1, "updateStrategy": strategy }))
+    let fixture = Fixture::new(&json!({ "replicas": 1, "updateStrategy": strategy }))
         .workers(1)
         .worker("gpu-0", &unhealthy);
     let expected =
         "Normal Scheduled Update ScheduledUpdate: Scheduled update: deleting 1 unhealthy old pod(s)";
-    assert!(told_first(&scene).contains(&expected.to_owned()), "{:?}", told_first(&scene));
+    assert!(told_first(&fixture).contains(&expected.to_owned()), "{:?}", told_first(&fixture));
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn a_new_process_tells_of_nothing_that_is_under_way() {
     assert_eq!(leaving.effects(), ["delete gpu-1 (Surplus, drained)"]);
     assert_eq!(told_first(&leaving), [""; 0]);
 
-    let coming = replicas(5).workers(2).view(View::unasked("Slurm was not asked yet".to_owned()));
+    let coming = replicas(5).workers(2).view(View::not_polled_yet("Slurm was not asked yet".to_owned()));
     let now = minute(60);
     let said = status(&coming.observed, &coming.plan(), &EffectsState::default(), now);
     let coming = coming.nodeset(|nodeset| nodeset.status = Some(said));

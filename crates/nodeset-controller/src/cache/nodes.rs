@@ -1,7 +1,6 @@
 //! Kubernetes nodes, as decisions see them: made anew only when something changed that decisions look at.
 
-use crate::plan::Nodes;
-use crate::plan::fit::NodeFacts;
+use crate::node_facts::{NodeFacts, Nodes};
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use kube::runtime::reflector::Store;

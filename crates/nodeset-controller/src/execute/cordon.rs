@@ -1,13 +1,13 @@
 //! Takes workers out of service and puts them back. A pod is marked before its Slurm node is drained, and the mark is off
 //! before the node is put back to work: nobody deletes a pod without a mark, so none goes whose node may get jobs.
 
-use super::batch::{ApiFault, Batch};
 use super::delete::Looks;
-use super::nodes::update_nodes;
+use super::grant::{ApiFault, Batch};
 use super::report::{Deed, Report};
+use super::slurm_writes::update_nodes;
 use super::writes::{PARALLEL, exactly, side_by_side};
 use crate::plan::{Drain, Effect, Undo, is_foreign};
-use crate::slurm::{Sight, View};
+use crate::slurm::{NodeLookup, View};
 use crate::worker::{Cause, Cordon, PERSON_AND, PodRef, Worker};
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::Pod;
@@ -28,7 +28,7 @@ pub(super) async fn retire(batch: &Batch<'_>, looks: &Looks<'_>, effects: &[Effe
         if let Effect::Drain(drain) = effect {
             drains.push(drain);
         }
-        let Effect::Retire { pod, cause, person, drain } = effect else { return None };
+        let Effect::Cordon { pod, cause, person, drain } = effect else { return None };
         let mark = Patch::Merge(mark(pod, *cause, *person));
         Some(async move { (pod, drain, batch.patch_pod(pod, mark).await) }.boxed())
     });
@@ -76,16 +76,16 @@ async fn keep_allowed<T>(
 
 /// Whether a drain overwrites nothing that somebody else said.
 fn may_drain(now: &View, drain: &Drain) -> bool {
-    match now.sight(&drain.node) {
-        Sight::Present(node) => drain.reason.is_empty() || !is_foreign(node),
-        Sight::Absent | Sight::Unknown => false,
+    match now.lookup(&drain.node) {
+        NodeLookup::Present(node) => drain.reason.is_empty() || !is_foreign(node),
+        NodeLookup::Absent | NodeLookup::Unknown => false,
     }
 }
 
 /// Takes marks off pods, and puts the Slurm nodes of those that have none back to work.
 pub(super) async fn restore(batch: &Batch<'_>, looks: &Looks<'_>, effects: &[Effect], report: &mut Report) {
     let reads = effects.iter().filter_map(|effect| {
-        let Effect::Restore { pod, unmark, person, undo } = effect else { return None };
+        let Effect::Uncordon { pod, unmark, person, undo } = effect else { return None };
         let mark = unmark.then(|| Patch::Merge(no_mark(pod, *person)));
         Some(async move { (pod, *unmark, undo, unmarked(batch, pod, mark).await) }.boxed())
     });
@@ -121,9 +121,9 @@ pub(super) async fn restore(batch: &Batch<'_>, looks: &Looks<'_>, effects: &[Eff
 /// Whether nobody else keeps a node out of service.
 fn may_undo(now: &View, undo: &Undo) -> bool {
     let (Undo::Undrain(node) | Undo::Resume(node)) = undo;
-    match now.sight(node) {
-        Sight::Present(node) => !is_foreign(node),
-        Sight::Absent | Sight::Unknown => false,
+    match now.lookup(node) {
+        NodeLookup::Present(node) => !is_foreign(node),
+        NodeLookup::Absent | NodeLookup::Unknown => false,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Makes pods, each after the claims that it needs. Starts slowly: where the first pods are refused, the rest would be too.
 
-use super::batch::{ApiFault, Batch};
+use super::grant::{ApiFault, Batch};
 use super::notices::{Subject, Topic};
 use super::ownership::claim_pods;
 use super::report::{Deed, Report};
@@ -67,7 +67,7 @@ pub(super) async fn create_pods(batch: &Batch<'_>, effects: &[Effect], report: &
 }
 
 fn new_pod(effect: &Effect) -> Option<&NewPod> {
-    let Effect::Create(new) = effect else { return None };
+    let Effect::CreatePod(new) = effect else { return None };
     Some(new)
 }
 
@@ -190,7 +190,7 @@ impl Attempt<'_> {
     /// Gives up the pod that was met, if a person set it aside.
     fn disowns(&self) -> Option<Effect> {
         let Outcome::SetAside { pod, .. } = &self.outcome else { return None };
-        Some(Effect::Disown(pod.clone()))
+        Some(Effect::ReleasePod(pod.clone()))
     }
 
     fn tell(self, batch: &Batch<'_>, report: &mut Report) {

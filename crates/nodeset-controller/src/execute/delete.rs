@@ -1,11 +1,11 @@
 //! Deletes pods, each right after it was seen that no job goes with it.
 
-use super::batch::{ApiFault, Batch, Fault};
+use super::grant::{ApiFault, Batch, Fault};
 use super::notices::{Subject, Topic};
 use super::report::{Deed, Report};
 use super::writes::{PARALLEL, side_by_side};
-use crate::plan::{Effect, Evidence, Removal, Why};
-use crate::slurm::{ClusterKey, Sight, View, Wish};
+use crate::plan::{DeleteReason, Effect, Evidence, PodDeletion};
+use crate::slurm::{ClusterKey, NodeLookup, Queries, View};
 use crate::worker::{Cordon, PodRef, Worker};
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::Pod;
@@ -37,7 +37,7 @@ enum Outcome {
 
 /// A delete that was not answered.
 pub(super) struct Unsettled<'e> {
-    removal: &'e Removal,
+    removal: &'e PodDeletion,
     /// The version that it was for.
     pod: PodRef,
     fault: ApiFault,
@@ -53,7 +53,7 @@ pub(super) async fn delete_pods<'e>(
     report: &mut Report,
 ) -> Vec<Unsettled<'e>> {
     let deletes = effects.iter().filter_map(|effect| {
-        let Effect::Delete(removal) = effect else { return None };
+        let Effect::DeletePod(removal) = effect else { return None };
         if without_claims.contains(removal.pod.uid.as_str()) {
             report.leave();
             return None;
@@ -110,7 +110,7 @@ impl Unsettled<'_> {
 async fn delete<'e>(
     batch: &Batch<'_>,
     looks: &Looks<'_>,
-    removal: &'e Removal,
+    removal: &'e PodDeletion,
 ) -> Result<Outcome, Unsettled<'e>> {
     let mut pod = removal.pod.clone();
     // A look that began before the pod was read says nothing of the version that was read.
@@ -144,18 +144,18 @@ async fn delete<'e>(
 
 /// Whether a pod that has changed is to be deleted all the same, as far as it tells itself. One that is replaced may have
 /// become ready: whether enough others serve is for the next plan to say.
-fn still_to_go(live: &Worker, removal: &Removal) -> bool {
-    if matches!(removal.why, Why::Outdated | Why::Unregistered) {
+fn still_to_go(live: &Worker, removal: &PodDeletion) -> bool {
+    if matches!(removal.why, DeleteReason::Outdated | DeleteReason::Unregistered) {
         return false;
     }
     match &removal.evidence {
         Evidence::Drained(_) => matches!(live.cordon, Cordon::Ours(_)),
-        Evidence::Needless => live.is_finished() || !live.started,
-        Evidence::NoSlurm | Evidence::Absent(_) => true,
+        Evidence::NotNeeded => live.is_finished() || !live.started,
+        Evidence::SlurmNotExpected | Evidence::Absent(_) => true,
     }
 }
 
-fn tell(batch: &Batch<'_>, removal: &Removal, outcome: Outcome, report: &mut Report) {
+fn tell(batch: &Batch<'_>, removal: &PodDeletion, outcome: Outcome, report: &mut Report) {
     let PodRef { name, uid, .. } = &removal.pod;
     let metadata = ObjectMeta {
         name: Some(name.clone()),
@@ -168,10 +168,10 @@ fn tell(batch: &Batch<'_>, removal: &Removal, outcome: Outcome, report: &mut Rep
         Outcome::Deleted => {
             info!(batch = %batch.id, pod = name, why = ?removal.why, "Deleted a pod");
             report.did(Deed::Deleted);
-            if matches!(removal.why, Why::Failed | Why::Succeeded) {
+            if matches!(removal.why, DeleteReason::Failed | DeleteReason::Succeeded) {
                 report.cleared.push(name.clone());
             }
-            if removal.why == Why::Unregistered {
+            if removal.why == DeleteReason::Unregistered {
                 report.told.tell(Topic::PodUnregistered, subject(String::new()));
             }
             report.told.tell(Topic::PodDeleted, subject(String::new()));
@@ -221,21 +221,21 @@ impl<'a> Looks<'a> {
     pub async fn now(&self) -> View {
         match self.look().await {
             Ok(look) => self.latest.lock().await.insert(look).view.clone(),
-            Err(why) => View::silent(why),
+            Err(why) => View::unreachable(why),
         }
     }
 
     /// Shows what has to be seen, by a look that began after that moment; else says what stands against it.
     async fn prove(&self, evidence: &Evidence, after: Option<u64>) -> Result<(), String> {
         let node = match evidence {
-            Evidence::Needless => return Ok(()),
-            Evidence::NoSlurm => return self.prove_no_slurm(),
+            Evidence::NotNeeded => return Ok(()),
+            Evidence::SlurmNotExpected => return self.prove_no_slurm(),
             Evidence::Absent(node) | Evidence::Drained(node) => node,
         };
-        match (self.known(after).await?.sight(node), evidence) {
-            (Sight::Absent, Evidence::Absent(_)) => self.prove_absent(node).await,
-            (Sight::Present(found), Evidence::Drained(_)) if found.is_drained() => Ok(()),
-            (sight, _) => Err(format!("Slurm shows {node} otherwise: {sight:?}")),
+        match (self.known(after).await?.lookup(node), evidence) {
+            (NodeLookup::Absent, Evidence::Absent(_)) => self.prove_absent(node).await,
+            (NodeLookup::Present(found), Evidence::Drained(_)) if found.is_drained() => Ok(()),
+            (lookup, _) => Err(format!("Slurm shows {node} otherwise: {lookup:?}")),
         }
     }
 
@@ -267,7 +267,7 @@ impl<'a> Looks<'a> {
 
     fn prove_no_slurm(&self) -> Result<(), String> {
         let key = ClusterKey::of(self.batch.nodeset);
-        match self.batch.edges.clusters.view(&key, Wish::default()) {
+        match self.batch.edges.clusters.view(&key, Queries::default()) {
             View::NotExpected => Ok(()),
             View::Unknown { .. } | View::Known(_) => Err("Slurm is expected now".to_owned()),
         }
@@ -279,7 +279,7 @@ impl<'a> Looks<'a> {
         let look = async { Ok::<_, slurm_rest::Error>(cluster.look().await) };
         let view = match self.batch.attempt(look).await {
             Ok(view) => view,
-            Err(fault) => View::silent(fault.message()),
+            Err(fault) => View::unreachable(fault.message()),
         };
         Ok(Look { began, answered: Instant::now(), view })
     }

@@ -1,8 +1,8 @@
 //! Makes pods and Slurm nodes say what was observed of each other. No decision hangs on it, so it needs no batch.
 
-use super::batch::Final;
-use super::nodes;
+use super::grant::Final;
 use super::report::{Deed, Failure, Report};
+use super::slurm_writes;
 use super::writes::{PARALLEL, exactly, patch_params, side_by_side};
 use crate::plan::{NodeMirror, PodMirror};
 use crate::slurm::Cluster;
@@ -66,7 +66,7 @@ pub(super) async fn mirror_nodes(mirrors: &[NodeMirror], cluster: &Cluster, repo
         }
         .boxed()
     });
-    for (node, result) in side_by_side(nodes::PARALLEL, writes.collect()).await {
+    for (node, result) in side_by_side(slurm_writes::PARALLEL, writes.collect()).await {
         match result {
             Some(Ok(())) => {
                 debug!(node, "Told a Slurm node of its pod");

@@ -1,6 +1,6 @@
 //! Who belongs to whom: what keeps the NodeSet, which pods are its own, and who takes claims along.
 
-use super::batch::Batch;
+use super::grant::Batch;
 use super::report::{Deed, Report};
 use super::writes::{PARALLEL, exactly, side_by_side};
 use crate::plan::Effect;
@@ -19,7 +19,7 @@ pub(super) async fn release(batch: &Batch<'_>, effects: &[Effect], report: &mut 
     let (name, uid) = (batch.nodeset.name_any(), batch.nodeset.uid().unwrap_or_default());
     let version = batch.nodeset.resource_version().unwrap_or_default();
     for effect in effects {
-        let Effect::Release { finalizers } = effect else { continue };
+        let Effect::SetFinalizers { finalizers } = effect else { continue };
         let patch = Patch::Merge(exactly(&uid, &version, json!({ "finalizers": finalizers })));
         match batch.patch::<NodeSet>(&name, patch).await {
             Ok(_) => {
@@ -33,13 +33,13 @@ pub(super) async fn release(batch: &Batch<'_>, effects: &[Effect], report: &mut 
 
 /// Adopts pods and gives up others.
 pub(super) async fn claim_pods(batch: &Batch<'_>, effects: &[Effect], report: &mut Report) {
-    let adopts = effects.iter().any(|effect| matches!(effect, Effect::Adopt(_)));
+    let adopts = effects.iter().any(|effect| matches!(effect, Effect::AdoptPod(_)));
     let may_adopt = adopts && may_adopt(batch, report).await;
     let Some(owner) = controller_reference(batch.nodeset) else { return };
     let patches = effects.iter().filter_map(|effect| {
-        let (pod, deed, owners) = if let Effect::Adopt(pod) = effect {
+        let (pod, deed, owners) = if let Effect::AdoptPod(pod) = effect {
             (pod, Deed::Adopted, may_adopt.then(|| json!([owner]))?)
-        } else if let Effect::Disown(pod) = effect {
+        } else if let Effect::ReleasePod(pod) = effect {
             (pod, Deed::Disowned, json!([{ "$patch": "delete", "uid": owner.uid }]))
         } else {
             return None;
@@ -78,7 +78,7 @@ pub(super) async fn own_claims<'e>(
     report: &mut Report,
 ) -> BTreeSet<&'e str> {
     let patches = effects.iter().filter_map(|effect| {
-        let Effect::Own { claim, uid, version, owners } = effect else { return None };
+        let Effect::SetClaimOwners { claim, uid, version, owners } = effect else { return None };
         let patch = Patch::Merge(exactly(uid, version, json!({ "ownerReferences": owners })));
         Some(async move { (claim, owners, batch.patch::<PersistentVolumeClaim>(claim, patch).await) }.boxed())
     });

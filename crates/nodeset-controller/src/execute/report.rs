@@ -1,6 +1,6 @@
 //! What became of the work of one pass, for the NodeSet's status, for people and for the next pass.
 
-use super::batch::{ApiFault, Fault, Final};
+use super::grant::{ApiFault, Fault, Final};
 use super::notices::Notices;
 use expectations::{Basis, WaitReason};
 use operator_runtime::Classify;

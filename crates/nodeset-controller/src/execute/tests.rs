@@ -13,8 +13,8 @@ mod time;
 use super::report::Deed;
 use super::{Bases, Edges, Report, Verdict, Work, perform};
 use crate::fixture::{self, Reached};
-use crate::plan::{Drain, Effect, Evidence, NewPod, Removal, Undo, Why};
-use crate::slurm::{ClusterKey, View, Wish};
+use crate::plan::{DeleteReason, Drain, Effect, Evidence, NewPod, PodDeletion, Undo};
+use crate::slurm::{ClusterKey, Queries, View};
 use crate::worker::{Cause, PodRef};
 use bytes::Bytes;
 use expectations::{Basis, Clock, Embedded, Epoch, Limits, Predecessor, Timing};
@@ -117,7 +117,7 @@ impl World {
 
     async fn until_known(&self) {
         let key = ClusterKey::of(&self.nodeset);
-        while !matches!(self.edges.clusters.view(&key, Wish::default()), View::Known(_)) {
+        while !matches!(self.edges.clusters.view(&key, Queries::default()), View::Known(_)) {
             sleep(Duration::from_millis(10)).await;
             assert!((self.edges.clock)() < seconds(60), "Slurm is not known");
         }
@@ -208,7 +208,7 @@ impl World {
             "metadata": { "name": name, "namespace": "ns", "ownerReferences": [self.owner()] },
             "spec": { "hostname": name, "brandNew": "kept" },
         });
-        Effect::Create(Box::new(NewPod { name: name.to_owned(), pod, names_its_node: true, claims }))
+        Effect::CreatePod(Box::new(NewPod { name: name.to_owned(), pod, names_its_node: true, claims }))
     }
 
     /// Performs effects that were planned on a fresh view.
@@ -271,7 +271,7 @@ fn reference(pod: &Value) -> PodRef {
 
 fn retire(pod: &PodRef) -> Effect {
     let drain = Some(drain_of(&pod.name));
-    Effect::Retire { pod: pod.clone(), cause: Cause::ScaleIn, person: false, drain }
+    Effect::Cordon { pod: pod.clone(), cause: Cause::ScaleIn, person: false, drain }
 }
 
 fn drain_of(node: &str) -> Drain {
@@ -279,11 +279,11 @@ fn drain_of(node: &str) -> Drain {
 }
 
 fn restore(pod: &PodRef, unmark: bool) -> Effect {
-    Effect::Restore { pod: pod.clone(), unmark, person: false, undo: Some(Undo::Undrain(pod.name.clone())) }
+    Effect::Uncordon { pod: pod.clone(), unmark, person: false, undo: Some(Undo::Undrain(pod.name.clone())) }
 }
 
 fn delete(pod: &PodRef, evidence: Evidence) -> Effect {
-    Effect::Delete(Removal { pod: pod.clone(), evidence, why: Why::Surplus })
+    Effect::DeletePod(PodDeletion { pod: pod.clone(), evidence, why: DeleteReason::Surplus })
 }
 
 /// The delete of a pod whose Slurm node has its name.

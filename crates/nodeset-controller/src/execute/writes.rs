@@ -1,7 +1,7 @@
 //! Writes to single objects of Kubernetes. What was done to pods is recorded here and nowhere else, so that no result can
 //! be forgotten.
 
-use super::batch::{ApiFault, Batch, Fault};
+use super::grant::{ApiFault, Batch, Fault};
 use crate::NAME;
 use crate::worker::PodRef;
 use futures::FutureExt;

@@ -2,10 +2,10 @@
 //! done before.
 
 use super::Observed;
+use super::queries::slurm_queries;
 use crate::build::revision_name;
 use crate::cache::concerns;
-use crate::plan::{records_matter, reservation_matters};
-use crate::slurm::{ClusterKey, View, Wish};
+use crate::slurm::{ClusterKey, Queries, View};
 use crate::world::World;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
@@ -23,7 +23,7 @@ use std::sync::Arc;
 pub async fn observe(nodeset: &Arc<NodeSet>, world: &World) -> Observed {
     let namespace = nodeset.namespace().unwrap_or_default();
     let pods = world.pods.of(&namespace, &nodeset.name_any());
-    let slurm = world.clusters.view(&ClusterKey::of(nodeset), wish(nodeset, world));
+    let slurm = world.clusters.view(&ClusterKey::of(nodeset), queries(nodeset, world));
     observed(nodeset, pods, slurm, world).await
 }
 
@@ -36,7 +36,7 @@ pub async fn observe_live(nodeset: &NodeSet, world: &World) -> Result<Option<Obs
     let look = async {
         match cluster {
             Some(cluster) => cluster.look().await,
-            None => world.clusters.view(&ClusterKey::of(nodeset), wish(nodeset, world)),
+            None => world.clusters.view(&ClusterKey::of(nodeset), queries(nodeset, world)),
         }
     };
     let (found, pods, slurm) = tokio::join!(nodesets.get_opt(&name), pods, look);
@@ -47,12 +47,10 @@ pub async fn observe_live(nodeset: &NodeSet, world: &World) -> Result<Option<Obs
     Ok(Some(observed(&Arc::new(found), concerned, slurm, world).await))
 }
 
-/// What somebody wants to know of Slurm besides its nodes.
-fn wish(nodeset: &NodeSet, world: &World) -> Wish {
+fn queries(nodeset: &NodeSet, world: &World) -> Queries {
     let namespace = nodeset.namespace().unwrap_or_default();
     let controller = find(&world.controllers, &namespace, &nodeset.spec.controller_ref.name);
-    let jobs = records_matter(nodeset, controller.as_deref());
-    Wish { jobs, reservations: reservation_matters(nodeset) }
+    slurm_queries(nodeset, controller.as_deref())
 }
 
 async fn observed(nodeset: &Arc<NodeSet>, pods: Vec<Arc<Pod>>, slurm: View, world: &World) -> Observed {
@@ -66,11 +64,11 @@ async fn observed(nodeset: &Arc<NodeSet>, pods: Vec<Arc<Pod>>, slurm: View, worl
         claims: claims(nodeset, world),
         nodes: world.nodes.all(),
         slurm,
-        silence: world.clusters.silence(&ClusterKey::of(nodeset)),
+        unreachable_for: world.clusters.unreachable_for(&ClusterKey::of(nodeset)),
         sssd_conf: sssd_conf(nodeset, world).await.map_err(Arc::new),
         cluster_domain: world.cluster_domain.clone(),
         propagated_conditions: world.propagated_conditions.clone(),
-        backoff: world.memory.with(nodeset.as_ref(), |memory| memory.backoff()),
+        retry_times: world.memory.with(nodeset.as_ref(), |memory| memory.pod_backoff.retry_times()),
         nodeset: nodeset.clone(),
     }
 }

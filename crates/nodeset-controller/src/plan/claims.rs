@@ -25,7 +25,7 @@ pub struct ClaimOwners {
 pub fn owns(observed: &Observed, workers: &[Worker], leaving: impl Fn(&Worker) -> bool) -> Vec<Effect> {
     let decided = decide(observed, workers, leaving).into_iter();
     let changes = decided.filter_map(|(claim, owners)| {
-        Some(Effect::Own {
+        Some(Effect::SetClaimOwners {
             claim: claim.name_any(),
             uid: claim.uid().unwrap_or_default(),
             version: claim.resource_version().unwrap_or_default(),

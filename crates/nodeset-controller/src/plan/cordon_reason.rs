@@ -1,6 +1,6 @@
 //! What Slurm is told when the operator drains a node, and how such words are known again.
 
-use super::fit::NodeFacts;
+use crate::node_facts::NodeFacts;
 use slinky_api::labels::annotations::NODE_CORDON_REASON;
 
 /// What every reason of ours begins with.

@@ -1,25 +1,28 @@
 //! Who stays, who leaves and who is missing with one worker on each Kubernetes node that fits.
 
-use super::effect::Why;
-use super::fit::{NodeFacts, expected_hostname, fit};
-use super::order::removal_order;
-use super::roster::{BURST, Backoff, Fate, Place, Roster, leave_old_mode, why_ended};
+use super::effect::DeleteReason;
+use super::fit::fit;
+use super::removal_order::removal_order;
+use super::replicas::{BURST, Fate, Place, Replicas, leave_old_mode, why_ended};
+use crate::node_facts::{NodeFacts, Nodes, expected_hostname};
+use crate::pod_backoff::RetryTimes;
 use crate::worker::{Cause, Worker};
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use kube::ResourceExt;
 use slinky_api::labels::POD_HOSTNAME;
 use slinky_api::v1beta1::ScalingMode;
 use std::collections::BTreeMap;
-use std::sync::Arc;
-
-/// The Kubernetes nodes, by name.
-pub type Nodes = BTreeMap<String, Arc<NodeFacts>>;
 
 /// Decides about the workers of all Kubernetes nodes. `spec` is what a pod asks of its node; without it nobody comes or
 /// goes.
-pub fn daemons(workers: &[Worker], nodes: &Nodes, spec: Option<&PodSpec>, backoff: &Backoff) -> Roster {
-    let mut roster = Roster::default();
-    leave_old_mode(&mut roster, workers, ScalingMode::DaemonSet);
+pub fn daemons(
+    workers: &[Worker],
+    nodes: &Nodes,
+    spec: Option<&PodSpec>,
+    retry_times: &RetryTimes,
+) -> Replicas {
+    let mut replicas = Replicas::default();
+    leave_old_mode(&mut replicas, workers, ScalingMode::DaemonSet);
     let mut places: BTreeMap<&str, Vec<&Worker>> = BTreeMap::new();
     for worker in workers.iter().filter(|worker| worker.mode == Some(ScalingMode::DaemonSet)) {
         let Some(node) = target_of(&worker.pod) else { continue };
@@ -32,12 +35,12 @@ pub fn daemons(workers: &[Worker], nodes: &Nodes, spec: Option<&PodSpec>, backof
         if !nodes.contains_key(*name) {
             // Bound ones are removed with their node; the others would wait for it for ever.
             let unbound = workers.iter().filter(|worker| worker.node.is_none() && !worker.terminating);
-            unbound.for_each(|worker| roster.decide(worker, Fate::Clear(Why::NodeGone, None)));
+            unbound.for_each(|worker| replicas.decide(worker, Fate::Clear(DeleteReason::NodeGone, None)));
         }
     }
     let Some(spec) = spec else {
-        roster.desired = places.len();
-        return roster;
+        replicas.desired = places.len();
+        return replicas;
     };
     for (name, node) in nodes {
         let fit = fit(spec, node);
@@ -45,30 +48,30 @@ pub fn daemons(workers: &[Worker], nodes: &Nodes, spec: Option<&PodSpec>, backof
         // Whoever stays on a node that takes nobody new still counts; whoever is on its way out is not replaced there.
         let is_kept =
             fit.stay && there.is_some_and(|workers| workers.iter().any(|worker| !worker.terminating));
-        roster.desired += usize::from(fit.run || is_kept);
+        replicas.desired += usize::from(fit.run || is_kept);
         match there {
-            None if fit.run && roster.missing.len() < BURST => {
-                roster.missing.push(Place::Node(name.clone()));
+            None if fit.run && replicas.missing.len() < BURST => {
+                replicas.missing.push(Place::Node(name.clone()));
             }
             None => {}
-            Some(workers) if fit.stay => one_of(&mut roster, workers, node, backoff),
+            Some(workers) if fit.stay => one_of(&mut replicas, workers, node, retry_times),
             Some(workers) => {
                 let there = workers.iter().filter(|worker| !worker.terminating);
-                there.for_each(|worker| roster.dismiss(worker));
+                there.for_each(|worker| replicas.dismiss(worker));
             }
         }
     }
-    roster
+    replicas
 }
 
 /// Keeps one of the workers of a Kubernetes node.
-fn one_of(roster: &mut Roster, workers: &[&Worker], node: &NodeFacts, backoff: &Backoff) {
+fn one_of(replicas: &mut Replicas, workers: &[&Worker], node: &NodeFacts, retry_times: &RetryTimes) {
     let mut running = vec![];
     for worker in workers.iter().filter(|worker| !worker.terminating) {
         if worker.is_finished() {
-            roster.decide(worker, Fate::Clear(why_ended(worker), backoff.get(&worker.name()).copied()));
+            replicas.decide(worker, Fate::Clear(why_ended(worker), retry_times.get(&worker.name()).copied()));
         } else if worker.pod.labels().get(POD_HOSTNAME) != Some(&expected_hostname(node)) {
-            roster.decide(worker, Fate::Leave(Cause::Update, Why::Renamed));
+            replicas.decide(worker, Fate::Leave(Cause::Update, DeleteReason::Renamed));
         } else {
             running.push(*worker);
         }
@@ -78,7 +81,7 @@ fn one_of(roster: &mut Roster, workers: &[&Worker], node: &NodeFacts, backoff: &
     running
         .sort_by(|one, other| other.was_busy().cmp(&one.was_busy()).then_with(|| removal_order(other, one)));
     for worker in running.into_iter().skip(1) {
-        roster.decide(worker, Fate::Leave(Cause::ScaleIn, Why::Unwanted));
+        replicas.decide(worker, Fate::Leave(Cause::ScaleIn, DeleteReason::Unwanted));
     }
 }
 

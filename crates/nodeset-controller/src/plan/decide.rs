@@ -1,21 +1,22 @@
 //! Puts the decisions about one NodeSet together.
 
-use super::conduct::{Conduct, Conducted};
-use super::fit::{expected_hostname, unreadable_requirement};
+use super::fit::unreadable_requirement;
+use super::lifecycle::{Lifecycle, LifecycleDecision};
 use super::membership::{Membership, membership};
 use super::mirror::Mirrors;
 use super::obstacle::MOST_NODES;
+use super::replicas::{Fate, Place, Replicas};
 use super::reservation::Schedule;
-use super::roster::{Fate, Place, Roster};
 use super::update::{Allowance, Update};
 use super::{
-    Effect, Leaving, NewPod, Obstacle, Pins, Plan, PodMirror, Revisions, WaitFor, Waiting, Why, claims,
-    daemons, pins, records, release, revision, roster, update, work,
+    DeleteReason, DeletionWait, Effect, NewPod, Obstacle, Pins, Plan, PodMirror, Revisions, WaitFor, Waiting,
+    claims, daemons, finalizers, job_state, pins, records, replicas, revision, update,
 };
 use crate::build::{
     Hashes, WorkerTemplate, build_claims, build_daemon_pod, build_numbered_pod, build_revision_data,
     build_template, revision_bytes, revision_hash, sshd_config_hash,
 };
+use crate::node_facts::expected_hostname;
 use crate::observe::Observed;
 use crate::slurm::View;
 use crate::worker::{Cause, Worker};
@@ -31,54 +32,54 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan {
     let nodeset = observed.nodeset.as_ref();
     // Who is there, and what they should be made from.
     let Membership { mut workers, effects: adoptions } = membership(nodeset, &observed.pods);
-    work::hear(&mut workers, &observed.slurm);
+    job_state::hear(&mut workers, &observed.slurm);
     let revisions = revisions(observed, &workers);
     let (template, mut obstacles) = groundwork(observed, &workers);
     // Who stays, who leaves, who is missing.
-    let roster = roster(observed, &workers, template.as_ref(), &revisions.hash, now);
-    let roster = roster.unwrap_or_else(|obstacle| {
+    let replicas = replicas(observed, &workers, template.as_ref(), &revisions.hash, now);
+    let replicas = replicas.unwrap_or_else(|obstacle| {
         obstacles.push(obstacle);
-        let mut roster = Roster { desired: workers.len(), ..Roster::default() };
-        roster.suspend(&workers, &[Cause::Update, Cause::ScaleIn]);
-        roster
+        let mut replicas = Replicas { desired: workers.len(), ..Replicas::default() };
+        replicas.suspend(&workers, &[Cause::Update, Cause::ScaleIn]);
+        replicas
     });
     // How they leave, where they go, and when their nodes are reserved for an update.
-    let conducted = conducted(observed, &workers, &roster, now);
+    let lifecycle = lifecycle(observed, &workers, &replicas, now);
     let pod_spec = template.as_ref().map(WorkerTemplate::pod_spec);
     let pins = pins::pins(nodeset, &workers, &observed.nodes, pod_spec);
     let schedule =
-        Schedule { observed, workers: &workers, desired: roster.desired, hash: &revisions.hash, now };
+        Schedule { observed, workers: &workers, desired: replicas.desired, hash: &revisions.hash, now };
     let reservation = schedule.decide();
     obstacles.extend(reservation.obstacle.map(Obstacle::from));
     // What follows for the NodeSet itself: nobody comes before it is sure to outlive them.
-    let leaving = is_deleting(nodeset).then(|| release::leaving(observed, &workers));
-    let hold = release::hold(observed, reservation.hold);
-    let creates = match template.as_ref().filter(|_| hold.is_none() && leaving.is_none()) {
+    let deletion = is_deleting(nodeset).then(|| finalizers::deletion_wait(observed, &workers));
+    let add_finalizers = finalizers::missing_finalizers(observed, reservation.needs_finalizer);
+    let creates = match template.as_ref().filter(|_| add_finalizers.is_none() && deletion.is_none()) {
         Some(template) => {
-            creates(observed, template, &roster, &revisions.hash, pins.as_ref(), &mut obstacles)
+            creates(observed, template, &replicas, &revisions.hash, pins.as_ref(), &mut obstacles)
         }
         None => vec![],
     };
-    let pods = adoptions.into_iter().chain(creates).chain(conducted.effects).collect();
-    let effects = match leaving {
+    let pods = adoptions.into_iter().chain(creates).chain(lifecycle.effects).collect();
+    let effects = match deletion {
         None if observed.controller.is_none() => vec![],
-        Some(Leaving::Nothing) => release::release(observed),
-        None | Some(_) => effects(observed, &workers, &roster, pods, reservation.effects),
+        Some(DeletionWait::Nothing) => finalizers::remove_finalizers(observed),
+        None | Some(_) => effects(observed, &workers, &replicas, pods, reservation.effects),
     };
     // What pods and Slurm nodes should say, and when to look again.
-    let (slurm, silence) = (&observed.slurm, observed.silence);
-    let mirrors = Mirrors { nodeset, slurm, silence, nodes: &observed.nodes, now };
-    let again = again(&workers, &conducted.waiting, slurm, min_ready(nodeset), now);
+    let (slurm, unreachable_for) = (&observed.slurm, observed.unreachable_for);
+    let mirrors = Mirrors { nodeset, slurm, unreachable_for, nodes: &observed.nodes, now };
+    let requeue_after = requeue_after(&workers, &lifecycle.waiting, slurm, min_ready(nodeset), now);
     Plan {
-        desired: roster.desired,
-        hold,
+        desired: replicas.desired,
+        add_finalizers,
         pod_mirrors: pod_mirrors(&mirrors, &workers, &effects),
         effects,
         node_mirrors: mirrors.slurm_nodes(&workers),
-        again: [again, mirrors.patience(&workers)].into_iter().flatten().min(),
-        waiting: conducted.waiting,
-        leaving,
-        told: reservation.told,
+        requeue_after: [requeue_after, mirrors.patience(&workers)].into_iter().flatten().min(),
+        waiting: lifecycle.waiting,
+        deletion,
+        reservation: reservation.status,
         pins,
         obstacles,
         revisions,
@@ -106,32 +107,38 @@ fn groundwork(observed: &Observed, workers: &[Worker]) -> (Option<WorkerTemplate
 }
 
 /// How workers leave, stay and come back.
-fn conducted(observed: &Observed, workers: &[Worker], roster: &Roster, now: Timestamp) -> Conducted {
+fn lifecycle(
+    observed: &Observed,
+    workers: &[Worker],
+    replicas: &Replicas,
+    now: Timestamp,
+) -> LifecycleDecision {
     let nodeset = &observed.nodeset;
-    let conduct = Conduct {
+    let conduct = Lifecycle {
         namespace: &nodeset.namespace().unwrap_or_default(),
         slurm: &observed.slurm,
         nodes: &observed.nodes,
         propagated_conditions: &observed.propagated_conditions,
-        allowance: Allowance::of(nodeset, roster.desired),
+        allowance: Allowance::of(nodeset, replicas.desired),
         min_ready: min_ready(nodeset),
         is_scheduled: nodeset.spec.effective_update_strategy().type_ == UpdateStrategyType::ScheduledUpdate,
         had_slurm: workers.iter().any(Worker::was_registered),
         now,
     };
-    conduct.conduct(workers, roster)
+    conduct.conduct(workers, replicas)
 }
 
 /// Everything that needs a batch, in the order of its importance: the `pods`, then what belongs to them.
 fn effects(
     observed: &Observed,
     workers: &[Worker],
-    roster: &Roster,
+    replicas: &Replicas,
     mut pods: Vec<Effect>,
     reservation: Vec<Effect>,
 ) -> Vec<Effect> {
-    let owns =
-        claims::owns(observed, workers, |worker| matches!(roster.fate(worker), Fate::Leave(_, Why::Surplus)));
+    let owns = claims::owns(observed, workers, |worker| {
+        matches!(replicas.fate(worker), Fate::Leave(_, DeleteReason::Surplus))
+    });
     pods.extend(owns.into_iter().chain(records::defunct_records(observed, workers)).chain(reservation));
     pods
 }
@@ -140,7 +147,7 @@ fn effects(
 fn pod_mirrors(mirrors: &Mirrors<'_>, workers: &[Worker], effects: &[Effect]) -> Vec<PodMirror> {
     let mut deleted = BTreeSet::new();
     for effect in effects {
-        if let Effect::Delete(removal) = effect {
+        if let Effect::DeletePod(removal) = effect {
             deleted.insert(removal.pod.uid.as_str());
         }
     }
@@ -169,61 +176,61 @@ fn revisions(observed: &Observed, workers: &[Worker]) -> Revisions {
 }
 
 /// Who stays, who leaves, who is missing: by numbers and places, then by what is replaced.
-fn roster(
+fn replicas(
     observed: &Observed,
     workers: &[Worker],
     template: Option<&WorkerTemplate>,
     hash: &str,
     now: Timestamp,
-) -> Result<Roster, Obstacle> {
+) -> Result<Replicas, Obstacle> {
     let nodeset = observed.nodeset.as_ref();
     if is_deleting(nodeset) {
-        return Ok(roster::nobody(workers));
+        return Ok(replicas::nobody(workers));
     }
     if observed.controller.is_none() {
-        return Ok(Roster { desired: workers.len(), ..Roster::default() });
+        return Ok(Replicas { desired: workers.len(), ..Replicas::default() });
     }
-    let mut roster = match nodeset.spec.scaling_mode {
+    let mut replicas = match nodeset.spec.scaling_mode {
         ScalingMode::StatefulSet => {
             let desired = usize::try_from(nodeset.spec.replicas).unwrap_or_default();
             if desired > MOST_NODES {
                 return Err(Obstacle::Replicas(desired));
             }
-            roster::numbered(workers, desired, &observed.backoff)
+            replicas::numbered(workers, desired, &observed.retry_times)
         }
         ScalingMode::DaemonSet => {
             let spec = template.map(WorkerTemplate::pod_spec);
-            daemons::daemons(workers, &observed.nodes, spec, &observed.backoff)
+            daemons::daemons(workers, &observed.nodes, spec, &observed.retry_times)
         }
     };
     if template.is_some() {
         let (slurm, min_ready) = (&observed.slurm, min_ready(nodeset));
-        let allowance = Allowance::of(nodeset, roster.desired);
-        Update { nodeset, workers, hash, slurm, allowance, min_ready, now }.choose(&mut roster);
+        let allowance = Allowance::of(nodeset, replicas.desired);
+        Update { nodeset, workers, hash, slurm, allowance, min_ready, now }.choose(&mut replicas);
     } else {
         // Numbers need no template; who fits where, and who is outdated, does.
         let daemons = nodeset.spec.scaling_mode == ScalingMode::DaemonSet;
         let open = if daemons { [Cause::Update, Cause::ScaleIn].as_slice() } else { &[Cause::Update] };
-        roster.suspend(workers, open);
+        replicas.suspend(workers, open);
     }
-    Ok(roster)
+    Ok(replicas)
 }
 
 /// The pods to make. One that cannot be built keeps none of the others from being made.
 fn creates(
     observed: &Observed,
     template: &WorkerTemplate,
-    roster: &Roster,
+    replicas: &Replicas,
     hash: &str,
     pins: Option<&Pins>,
     obstacles: &mut Vec<Obstacle>,
 ) -> Vec<Effect> {
-    let built = roster.missing.iter().map(|place| new_pod(observed, template, place, hash, pins));
+    let built = replicas.missing.iter().map(|place| new_pod(observed, template, place, hash, pins));
     let mut creates = vec![];
     let mut refused = None;
     for result in built {
         match result {
-            Ok(new) => creates.push(Effect::Create(Box::new(new))),
+            Ok(new) => creates.push(Effect::CreatePod(Box::new(new))),
             Err(obstacle) => refused = Some(obstacle),
         }
     }
@@ -259,7 +266,7 @@ fn new_pod(
 
 /// When to look again although nothing that is watched changed: somebody will have been ready for long enough, or may be
 /// replaced.
-fn again(
+fn requeue_after(
     workers: &[Worker],
     waiting: &[Waiting],
     slurm: &View,

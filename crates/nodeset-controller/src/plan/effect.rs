@@ -12,18 +12,18 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
     /// Lets the NodeSet go, or takes back one reason to keep it.
-    Release {
+    SetFinalizers {
         /// All finalizers that are left.
         finalizers: Vec<String>,
     },
     /// Makes the NodeSet the controller of a pod that has none.
-    Adopt(PodRef),
+    AdoptPod(PodRef),
     /// Gives up a pod that is not ours by its labels or name.
-    Disown(PodRef),
+    ReleasePod(PodRef),
     /// Makes a pod, and before it the claims that it lacks.
-    Create(Box<NewPod>),
+    CreatePod(Box<NewPod>),
     /// Marks a pod, then drains its Slurm node.
-    Retire {
+    Cordon {
         /// The pod.
         pod: PodRef,
         /// Why; the mark stays as it is if it says so already.
@@ -36,7 +36,7 @@ pub enum Effect {
     /// Drains a Slurm node whose pod carries no mark of ours: a person cordoned it, or it is ending.
     Drain(Drain),
     /// Takes the mark off a pod, then puts its Slurm node back to work.
-    Restore {
+    Uncordon {
         /// The pod.
         pod: PodRef,
         /// Whether there is a mark to take off.
@@ -47,9 +47,9 @@ pub enum Effect {
         undo: Option<Undo>,
     },
     /// Deletes a pod.
-    Delete(Removal),
+    DeletePod(PodDeletion),
     /// Gives a claim its owners.
-    Own {
+    SetClaimOwners {
         /// The claim's name.
         claim: String,
         /// Its identity.
@@ -60,18 +60,18 @@ pub enum Effect {
         owners: Vec<OwnerReference>,
     },
     /// Makes or changes a reservation.
-    Reserve(Box<ReservationRequest>),
+    PutReservation(Box<ReservationRequest>),
     /// Changes the nodes of a reservation that has begun.
-    ReserveNodes {
+    SetReservationNodes {
         /// The reservation.
         name: String,
         /// Its nodes.
         nodes: Vec<String>,
     },
     /// Deletes the reservation of this name.
-    Unreserve(String),
+    DeleteReservation(String),
     /// Deletes the record of a Slurm node that no pod stands behind.
-    Forget {
+    DeleteNodeRecord {
         /// The node.
         node: String,
         /// The pod that it once was, for people.
@@ -115,22 +115,22 @@ pub enum Undo {
 
 /// A pod to delete.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Removal {
+pub struct PodDeletion {
     /// Exactly this version.
     pub pod: PodRef,
     /// What has to be seen right before.
     pub evidence: Evidence,
     /// Why, for people.
-    pub why: Why,
+    pub why: DeleteReason,
 }
 
 /// What has to be seen in Slurm, in a read made inside the batch, before a pod is deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Evidence {
     /// Nothing: its slurmd never started, or has ended.
-    Needless,
+    NotNeeded,
     /// That Slurm still is not expected.
-    NoSlurm,
+    SlurmNotExpected,
     /// That there is no such node.
     Absent(String),
     /// That this node is drained and has no job.
@@ -139,7 +139,7 @@ pub enum Evidence {
 
 /// Why a pod is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum DeleteReason {
     /// The NodeSet was made smaller. The only way to go that may take claims along.
     Surplus,
     /// It has no place any more: the NodeSet is being deleted or has another scaling mode, or its Kubernetes node does not
@@ -186,16 +186,16 @@ pub struct NodeMirror {
 impl Effect {
     /// Whether this makes a pod.
     pub const fn is_create(&self) -> bool {
-        matches!(self, Self::Create(_))
+        matches!(self, Self::CreatePod(_))
     }
 
     /// Whether this makes a pod, and nothing else that two batches could disagree about.
     pub fn only_creates(&self) -> bool {
-        matches!(self, Self::Create(new) if new.names_its_node)
+        matches!(self, Self::CreatePod(new) if new.names_its_node)
     }
 
     /// Whether this deletes a pod.
     pub const fn is_delete(&self) -> bool {
-        matches!(self, Self::Delete(_))
+        matches!(self, Self::DeletePod(_))
     }
 }

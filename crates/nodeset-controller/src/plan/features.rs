@@ -1,6 +1,6 @@
 //! What a Slurm node should say of its pod and its Kubernetes node: features, place in the network, and who it is.
 
-use crate::slurm::Sight;
+use crate::slurm::NodeLookup;
 use crate::worker::Worker;
 use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
@@ -44,12 +44,12 @@ pub fn desired_topology(node: &Node, host: Option<&str>, told: Option<&str>) -> 
 }
 
 /// What a pod should say of its topology. It remembers the one that we gave until Slurm is seen without it.
-pub fn told_topology<'a>(host: Option<&'a str>, told: Option<&'a str>, slurm: Sight<'_>) -> &'a str {
+pub fn told_topology<'a>(host: Option<&'a str>, told: Option<&'a str>, slurm: NodeLookup<'_>) -> &'a str {
     let host = host.unwrap_or_default();
     let taken_back = match slurm {
-        Sight::Unknown => false,
-        Sight::Absent => true,
-        Sight::Present(node) => node.topology.is_empty(),
+        NodeLookup::Unknown => false,
+        NodeLookup::Absent => true,
+        NodeLookup::Present(node) => node.topology.is_empty(),
     };
     if host.is_empty() && !taken_back { told.unwrap_or_default() } else { host }
 }

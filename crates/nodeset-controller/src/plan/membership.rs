@@ -28,11 +28,11 @@ pub fn membership(nodeset: &NodeSet, pods: &[Arc<Pod>]) -> Membership {
         let worker = Worker::new(pod.clone());
         match (control_of(&pod.metadata, nodeset), missing_label(nodeset, &pod.metadata)) {
             (Control::Ours, None) => workers.push(worker),
-            (Control::Ours, Some(_)) => effects.push(Effect::Disown(worker.reference())),
+            (Control::Ours, Some(_)) => effects.push(Effect::ReleasePod(worker.reference())),
             (Control::Orphan, None) if !worker.terminating && has_our_name(nodeset, pod) => {
                 // A NodeSet that is being deleted takes nobody in.
                 if nodeset.metadata.deletion_timestamp.is_none() {
-                    effects.push(Effect::Adopt(worker.reference()));
+                    effects.push(Effect::AdoptPod(worker.reference()));
                     workers.push(worker);
                 }
             }

@@ -1,11 +1,11 @@
 //! What pods say of their Slurm nodes, and Slurm nodes of their pods. Only differences become writes; while Slurm is
 //! unknown, what is there stays, and after a while whoever was ever seen there counts as busy.
 
-use super::daemons::Nodes;
 use super::effect::{NodeMirror, PodMirror};
 use super::features::{PodInfo, desired_features, desired_topology, told_topology};
-use super::work::{self, Told};
-use crate::slurm::{Sight, View};
+use super::job_state::{self, Told};
+use crate::node_facts::Nodes;
+use crate::slurm::{NodeLookup, View};
 use crate::worker::{STATE_PREFIX, Worker};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodCondition};
@@ -51,7 +51,7 @@ pub struct Mirrors<'a> {
     /// What is known of Slurm.
     pub slurm: &'a View,
     /// For how long that has not answered.
-    pub silence: Duration,
+    pub unreachable_for: Duration,
     /// The Kubernetes nodes.
     pub nodes: &'a Nodes,
     /// The time.
@@ -85,7 +85,7 @@ impl Mirrors<'_> {
                 protected.then(|| labels::TRUE.to_owned()),
             );
         }
-        if let Told::This(end) = work::end(self.slurm, worker) {
+        if let Told::This(end) = job_state::end(self.slurm, worker) {
             let end = end.map(|end| end.to_string());
             set(&mut mirror.annotations, pod.annotations(), annotations::POD_DEADLINE, end);
         }
@@ -94,7 +94,7 @@ impl Mirrors<'_> {
             let topology = told_topology(
                 host.annotations.get(annotations::TOPOLOGY).map(String::as_str),
                 pod.annotations().get(annotations::TOPOLOGY).map(String::as_str),
-                self.slurm.sight(&worker.slurm_name),
+                self.slurm.lookup(&worker.slurm_name),
             );
             // That there is none needs no write for every pod: an annotation that is absent reads the same.
             if !topology.is_empty() || pod.annotations().contains_key(annotations::TOPOLOGY) {
@@ -106,7 +106,7 @@ impl Mirrors<'_> {
                 );
             }
         }
-        if let Sight::Present(node) = self.slurm.sight(&worker.slurm_name) {
+        if let NodeLookup::Present(node) = self.slurm.lookup(&worker.slurm_name) {
             (mirror.conditions, mirror.ended) = conditions(pod, node, self.now);
         }
         let differs = !(mirror.labels.is_empty()
@@ -133,16 +133,16 @@ impl Mirrors<'_> {
         if !self.nodeset.spec.workload_disruption_protection {
             return Some(false);
         }
-        match (self.slurm, work::sight(self.slurm, worker)) {
-            (_, Sight::Present(node)) => Some(node.is_busy()),
+        match (self.slurm, job_state::lookup(self.slurm, worker)) {
+            (_, NodeLookup::Present(node)) => Some(node.is_busy()),
             // A job may have come that nobody told of.
             (View::Unknown { .. } | View::NotExpected, _)
-                if self.silence >= PATIENCE && worker.was_registered() =>
+                if self.unreachable_for >= PATIENCE && worker.was_registered() =>
             {
                 Some(true)
             }
-            (View::Known(_), Sight::Absent) if !worker.was_busy() => Some(false),
-            (_, Sight::Absent | Sight::Unknown) => None,
+            (View::Known(_), NodeLookup::Absent) if !worker.was_busy() => Some(false),
+            (_, NodeLookup::Absent | NodeLookup::Unknown) => None,
         }
     }
 
@@ -156,7 +156,7 @@ impl Mirrors<'_> {
         let is_due = matches!(self.slurm, View::Unknown { .. } | View::NotExpected)
             && self.nodeset.spec.workload_disruption_protection
             && workers.iter().any(is_open);
-        PATIENCE.checked_sub(self.silence).filter(|left| is_due && !left.is_zero())
+        PATIENCE.checked_sub(self.unreachable_for).filter(|left| is_due && !left.is_zero())
     }
 
     /// What Slurm nodes should say and do not.
@@ -166,8 +166,8 @@ impl Mirrors<'_> {
     }
 
     fn slurm_node(&self, worker: &Worker) -> Vec<NodeMirror> {
-        let (Sight::Present(node), Some(host)) = (
-            self.slurm.sight(&worker.slurm_name),
+        let (NodeLookup::Present(node), Some(host)) = (
+            self.slurm.lookup(&worker.slurm_name),
             worker.node.as_ref().and_then(|name| self.nodes.get(name)),
         ) else {
             return vec![];
@@ -201,7 +201,7 @@ fn set(
 }
 
 /// The states of a node as conditions name them: one base state and the flags.
-pub fn states(node: &Node) -> Vec<&'static str> {
+pub fn slurm_state_names(node: &Node) -> Vec<&'static str> {
     let base = BASE.iter().find(|(state, _)| node.is(state));
     let flags = FLAGS.iter().filter(|(state, _)| node.is(state));
     base.into_iter().chain(flags).map(|(_, name)| *name).collect()
@@ -212,7 +212,8 @@ fn conditions(pod: &Pod, node: &Node, now: Timestamp) -> (Vec<PodCondition>, Vec
     let present = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
     let present: BTreeMap<&str, &PodCondition> =
         present.map(|condition| (condition.type_.as_str(), condition)).collect();
-    let wanted: Vec<_> = states(node).into_iter().map(|state| format!("{STATE_PREFIX}{state}")).collect();
+    let wanted: Vec<_> =
+        slurm_state_names(node).into_iter().map(|state| format!("{STATE_PREFIX}{state}")).collect();
     let ended = present
         .keys()
         .filter(|name| name.starts_with(STATE_PREFIX) && !wanted.iter().any(|type_| type_ == *name));

@@ -1,7 +1,7 @@
 //! Which Kubernetes node each numbered worker keeps to.
 
-use super::daemons::Nodes;
 use super::fit::fit;
+use crate::node_facts::Nodes;
 use crate::worker::{Phase, Worker};
 use k8s_openapi::api::core::v1::PodSpec;
 use slinky_api::v1beta1::{NodeSet, ScalingMode};

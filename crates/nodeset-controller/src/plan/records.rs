@@ -2,7 +2,7 @@
 
 use super::effect::Effect;
 use super::features::PodInfo;
-use super::fit::expected_hostname;
+use crate::node_facts::expected_hostname;
 use crate::observe::Observed;
 use crate::slurm::View;
 use crate::worker::Worker;
@@ -22,7 +22,7 @@ pub fn defunct_records(observed: &Observed, workers: &[Worker]) -> Vec<Effect> {
     }
     let certain = known.snapshot.nodes.values().filter(|node| !known.doubtful.contains(&node.name));
     let mut abandoned =
-        certain.filter_map(|node| Some((node, abandoned_by(&observed.nodeset, node)?))).peekable();
+        certain.filter_map(|node| Some((node, unresponsive_record_of(&observed.nodeset, node)?))).peekable();
     if abandoned.peek().is_none() {
         return vec![];
     }
@@ -33,7 +33,7 @@ pub fn defunct_records(observed: &Observed, workers: &[Worker]) -> Vec<Effect> {
         let hosted = observed.nodes.get(&info.node).is_some_and(|host| expected_hostname(host) == node.name);
         !backed && !hosted
     });
-    let forget = |(node, info): (&Node, PodInfo)| Effect::Forget {
+    let forget = |(node, info): (&Node, PodInfo)| Effect::DeleteNodeRecord {
         node: node.name.clone(),
         pod: info.pod_name,
         host: info.node,
@@ -42,7 +42,7 @@ pub fn defunct_records(observed: &Observed, workers: &[Worker]) -> Vec<Effect> {
 }
 
 /// The worker of this NodeSet that a record was for, if its slurmd is silent.
-pub fn abandoned_by(nodeset: &NodeSet, node: &Node) -> Option<PodInfo> {
+pub fn unresponsive_record_of(nodeset: &NodeSet, node: &Node) -> Option<PodInfo> {
     // Asked first: almost all nodes answer, and it takes time to read what all of them say.
     if !node.is(&NodeState::Down) || !node.is(&NodeState::NotResponding) {
         return None;

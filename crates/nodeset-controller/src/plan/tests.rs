@@ -1,6 +1,5 @@
 //! What is planned for whole NodeSets.
 
-mod backoff;
 mod claims;
 mod cordon;
 mod course;

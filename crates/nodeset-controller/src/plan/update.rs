@@ -1,10 +1,10 @@
 //! Which workers are replaced because their template is old, or because Slurm does not know them, and when.
 
-use super::effect::Why;
-use super::order::removal_order;
-use super::roster::{Fate, Roster};
-use super::work::sight;
-use crate::slurm::{Sight, View};
+use super::effect::DeleteReason;
+use super::job_state::lookup;
+use super::removal_order::removal_order;
+use super::replicas::{Fate, Replicas};
+use crate::slurm::{NodeLookup, View};
 use crate::worker::{Cause, Worker};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -68,10 +68,10 @@ pub struct Update<'a> {
 
 impl Update<'_> {
     /// Chooses workers to replace, among those that stay.
-    pub fn choose(&self, roster: &mut Roster) {
+    pub fn choose(&self, replicas: &mut Replicas) {
         let outdated = |worker: &&Worker| worker.is_alive() && worker.hash != self.hash;
         let (strategy, mut chosen) = (self.nodeset.spec.effective_update_strategy().type_, vec![]);
-        let staying: Vec<_> = self.workers.iter().filter(|worker| roster.stays(worker)).collect();
+        let staying: Vec<_> = self.workers.iter().filter(|worker| replicas.stays(worker)).collect();
         let candidates: Vec<_> = staying.iter().copied().filter(outdated).collect();
         if strategy != UpdateStrategyType::OnDelete {
             chosen.extend(candidates.iter().copied().filter(|worker| !worker.is_healthy()));
@@ -85,9 +85,9 @@ impl Update<'_> {
             UpdateStrategyType::RollingUpdate => chosen.extend(self.rolling(&staying, candidates)),
         }
         for worker in chosen {
-            roster.decide(worker, Fate::Leave(Cause::Update, Why::Outdated));
+            replicas.decide(worker, Fate::Leave(Cause::Update, DeleteReason::Outdated));
         }
-        self.replace_unregistered(roster);
+        self.replace_unregistered(replicas);
     }
 
     /// Those chosen before stay chosen; more are chosen as long as enough others serve.
@@ -108,45 +108,45 @@ impl Update<'_> {
     }
 
     fn is_reserved(&self, worker: &Worker, reservation: &str) -> bool {
-        match self.slurm.sight(&worker.slurm_name) {
-            Sight::Present(node) => node.is(&NodeState::Maintenance) && node.reservation == reservation,
-            Sight::Absent | Sight::Unknown => false,
+        match self.slurm.lookup(&worker.slurm_name) {
+            NodeLookup::Present(node) => node.is(&NodeState::Maintenance) && node.reservation == reservation,
+            NodeLookup::Absent | NodeLookup::Unknown => false,
         }
     }
 
     /// Healthy workers that Slurm does not know do no work. A slurmd whose record is gone does not come back by itself,
     /// so they are replaced, as slowly as an update; never one that had a job when it was last seen.
-    fn replace_unregistered(&self, roster: &mut Roster) {
+    fn replace_unregistered(&self, replicas: &mut Replicas) {
         if !matches!(self.slurm, View::Known(_)) {
             return;
         }
         let serving = self
             .workers
             .iter()
-            .filter(|worker| roster.stays(worker) && worker.serves(self.min_ready, self.now));
+            .filter(|worker| replicas.stays(worker) && worker.serves(self.min_ready, self.now));
         let budget = serving.count().saturating_sub(self.allowance.floor());
         let mut lost: Vec<_> = self
             .workers
             .iter()
-            .filter(|worker| roster.stays(worker) && worker.is_healthy() && !worker.was_busy())
+            .filter(|worker| replicas.stays(worker) && worker.is_healthy() && !worker.was_busy())
             .filter(|worker| self.is_unregistered(worker))
             .collect();
         lost.sort_by(|one, other| removal_order(one, other));
         for worker in lost.into_iter().take(budget) {
-            roster.decide(worker, Fate::Leave(Cause::Update, Why::Unregistered));
+            replicas.decide(worker, Fate::Leave(Cause::Update, DeleteReason::Unregistered));
         }
     }
 
     fn is_unregistered(&self, worker: &Worker) -> bool {
         let since = worker.ready.and_then(|ready| ready.since);
         since.is_some_and(|since| self.now.duration_since(since) >= UNREGISTERED_LIMIT)
-            && sight(self.slurm, worker) == Sight::Absent
+            && lookup(self.slurm, worker) == NodeLookup::Absent
     }
 }
 
 /// In how long the next healthy worker that Slurm does not know will have been ready for too long.
 pub fn becomes_overdue(workers: &[Worker], slurm: &View, now: Timestamp) -> Option<SignedDuration> {
-    let is_absent = |worker: &Worker| sight(slurm, worker) == Sight::Absent;
+    let is_absent = |worker: &Worker| lookup(slurm, worker) == NodeLookup::Absent;
     let strangers = workers.iter().filter(|worker| worker.is_healthy() && is_absent(worker));
     let ready = strangers.filter_map(|worker| worker.ready?.since);
     ready

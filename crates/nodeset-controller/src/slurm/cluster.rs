@@ -1,10 +1,10 @@
 //! One cluster: what is known of it, a look that begins now, and writes.
 
 use super::clusters::Surroundings;
-use super::memory::{Memory, Written};
-use super::schedule::{Schedule, Wish};
+use super::connection::{Clients, Connection};
+use super::poll_schedule::{Queries, Schedule};
+use super::state::{SlurmState, Written};
 use super::view::View;
-use super::way::{Clients, Way};
 use super::{ClusterKey, lock, metrics};
 use slurm_rest::{Error, NodeUpdate, ReservationRequest, TransportError};
 use std::collections::BTreeSet;
@@ -27,8 +27,8 @@ pub struct Cluster {
 }
 
 pub(super) struct State {
-    pub way: Way,
-    pub memory: Memory,
+    pub connection: Connection,
+    pub memory: SlurmState,
     pub schedule: Schedule,
     /// Those who wait for a look that begins after they came.
     pub looks: Vec<oneshot::Sender<View>>,
@@ -44,7 +44,7 @@ pub(super) struct State {
 
 impl State {
     pub fn view(&self, now: Instant) -> View {
-        self.way.obstacle(now).unwrap_or_else(|| self.memory.view(now))
+        self.connection.obstacle(now).unwrap_or_else(|| self.memory.view(now))
     }
 }
 
@@ -52,8 +52,8 @@ impl Cluster {
     pub(super) fn new(key: ClusterKey, uid: Option<String>, around: Arc<Surroundings>) -> Self {
         let now = Instant::now();
         let mut state = State {
-            way: Way::default(),
-            memory: Memory::default(),
+            connection: Connection::default(),
+            memory: SlurmState::default(),
             schedule: Schedule::new(now),
             looks: vec![],
             told: (String::new(), BTreeSet::new()),
@@ -66,7 +66,7 @@ impl Cluster {
     }
 
     /// Somebody wants to know.
-    pub(super) fn want(&self, wish: Wish) {
+    pub(super) fn want(&self, wish: Queries) {
         if lock(&self.state).schedule.want(wish, Instant::now()) {
             self.wake.notify_one();
         }
@@ -83,13 +83,13 @@ impl Cluster {
     }
 
     /// For how long it has not answered.
-    pub(super) fn silence(&self) -> Duration {
+    pub(super) fn unreachable_for(&self) -> Duration {
         lock(&self.state).memory.heard().unwrap_or(self.since).elapsed()
     }
 
     /// The signing key may have changed, or what else leads to the cluster.
     pub(super) fn refresh(&self) {
-        lock(&self.state).way.suspect_key();
+        lock(&self.state).connection.suspect_key();
         self.wake.notify_one();
     }
 
@@ -128,7 +128,7 @@ impl Cluster {
             answer
         };
         self.wake.notify_one();
-        answer.await.unwrap_or_else(|_| View::silent(format!("{} is not there any more", self.key)))
+        answer.await.unwrap_or_else(|_| View::unreachable(format!("{} is not there any more", self.key)))
     }
 
     /// A direct look at one node. It never shows a busy node as idle; the other way round it may, see
@@ -178,14 +178,14 @@ impl Cluster {
     /// The way to the cluster, unless there is none or it led nowhere a moment ago: then nothing is sent.
     fn clients(&self) -> Result<Arc<Clients>, Error> {
         let state = lock(&self.state);
-        let why = match (state.ended, state.way.obstacle(Instant::now()), state.memory.error()) {
+        let why = match (state.ended, state.connection.obstacle(Instant::now()), state.memory.error()) {
             (true, ..) => format!("{} is not there any more", self.key),
             (false, Some(View::Unknown { why, .. }), _) => why,
             (false, _, Some(error)) => error.to_owned(),
             (false, ..) => "the Controller has no RestApi".to_owned(),
         };
         let open = !state.ended && !state.schedule.is_failing();
-        let clients = state.way.clients().filter(|_| open).cloned();
+        let clients = state.connection.clients().filter(|_| open).cloned();
         clients.ok_or_else(|| Error::Unreachable(TransportError::Unreachable(why.into())))
     }
 
@@ -199,7 +199,7 @@ impl Cluster {
     pub(super) fn account<T>(&self, request: &'static str, began: Instant, result: &Result<T, Error>) {
         metrics::requested(&self.key, request, began.elapsed(), result);
         if matches!(result, Err(Error::Unauthorized(_))) {
-            lock(&self.state).way.refused();
+            lock(&self.state).connection.refused();
         }
     }
 }
@@ -216,7 +216,7 @@ fn standing(view: &View) -> (String, BTreeSet<String>) {
     }
 }
 
-/// A write on its way. Dropped before its end it counts as not answered.
+/// A write on its connection. Dropped before its end it counts as not answered.
 struct Write<'a> {
     cluster: &'a Cluster,
     request: &'static str,

@@ -2,7 +2,7 @@
 
 use super::cluster::Cluster;
 use super::connect::{Connect, Direct};
-use super::schedule::Wish;
+use super::poll_schedule::Queries;
 use super::view::View;
 use super::{ClusterKey, lock, metrics};
 use futures::Stream;
@@ -103,22 +103,22 @@ impl Clusters {
 
     /// What is known of a cluster now, without waiting. From the first call on, and until minutes after the last, the
     /// cluster is kept in view.
-    pub fn view(&self, key: &ClusterKey, wish: Wish) -> View {
+    pub fn view(&self, key: &ClusterKey, wish: Queries) -> View {
         match self.kept(key, wish) {
             Some(cluster) => cluster.view(),
-            None => View::silent(MissingReference::Controller(key.controller.clone()).to_string()),
+            None => View::unreachable(MissingReference::Controller(key.controller.clone()).to_string()),
         }
     }
 
     /// For how long a cluster that is kept in view has not answered.
-    pub fn silence(&self, key: &ClusterKey) -> Duration {
+    pub fn unreachable_for(&self, key: &ClusterKey) -> Duration {
         let cluster = lock(&self.0.clusters).get(key).cloned();
-        cluster.map(|cluster| cluster.silence()).unwrap_or_default()
+        cluster.map(|cluster| cluster.unreachable_for()).unwrap_or_default()
     }
 
     /// The cluster itself, for writes and for a look; `None` if there is no such Controller.
     pub fn cluster(&self, key: &ClusterKey) -> Option<Arc<Cluster>> {
-        self.kept(key, Wish::default())
+        self.kept(key, Queries::default())
     }
 
     /// What leads to a cluster may have changed: its Controller, a RestApi, or the Secret with the signing key. Without
@@ -138,7 +138,7 @@ impl Clusters {
     }
 
     /// The cluster of the Controller as it is now, kept in view from now on.
-    fn kept(&self, key: &ClusterKey, wish: Wish) -> Option<Arc<Cluster>> {
+    fn kept(&self, key: &ClusterKey, wish: Queries) -> Option<Arc<Cluster>> {
         let uid = find(&self.0.around.controllers, &key.namespace, &key.controller)?.metadata.uid.clone();
         let mut clusters = lock(&self.0.clusters);
         match clusters.get(key) {

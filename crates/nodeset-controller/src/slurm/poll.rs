@@ -2,12 +2,12 @@
 
 use super::cluster::{Cluster, State};
 use super::connect::KeyError;
+use super::connection::Clients;
 use super::endpoint::endpoint;
 use super::jobs::summarize;
-use super::schedule::{POLL, Step};
+use super::poll_schedule::{POLL, Step};
 use super::view::View;
-use super::way::Clients;
-use super::writes::Asked;
+use super::write_log::Asked;
 use super::{lock, metrics};
 use operator_runtime::error::chain;
 use operator_runtime::find;
@@ -58,17 +58,17 @@ impl Cluster {
 
     async fn find_way(&self, controller: &Controller) {
         let Some(url) = endpoint(&self.key, &self.around.restapis.state()) else {
-            return lock(&self.state).way.lose(Instant::now());
+            return lock(&self.state).connection.lose(Instant::now());
         };
         let selector = controller.spec.signing_key_ref();
-        if lock(&self.state).way.needs_key(selector, Instant::now()) {
-            lock(&self.state).way.reads_key(selector, Instant::now());
+        if lock(&self.state).connection.needs_key(selector, Instant::now()) {
+            lock(&self.state).connection.reads_key(selector, Instant::now());
             let reading = timeout(KEY_TIMEOUT, self.around.connect.signing_key(controller));
             let read = reading.await.unwrap_or(Err(KeyError::Slow));
-            lock(&self.state).way.key(read);
+            lock(&self.state).connection.key(read);
         }
         let mut state = lock(&self.state);
-        if state.way.connect(&url, self.around.connect.as_ref()) {
+        if state.connection.connect(&url, self.around.connect.as_ref()) {
             info!(cluster = %self.key, url, "Asking slurmrestd");
             state.schedule.start_over(Instant::now());
         }
@@ -77,7 +77,7 @@ impl Cluster {
     /// What to do, and the way to the cluster. Those who wait for a look are told at once if there will be none.
     fn next_step(&self) -> (Step, Option<Arc<Clients>>) {
         let (now, mut state) = (Instant::now(), lock(&self.state));
-        let clients = state.way.clients().cloned();
+        let clients = state.connection.clients().cloned();
         if clients.is_none() || state.schedule.is_pausing(now) {
             let view = state.blind(now);
             answer(std::mem::take(&mut state.looks), &view);
@@ -194,7 +194,7 @@ impl State {
     /// What a look that led to nothing shows, even if an earlier one is still good for decisions.
     fn blind(&self, now: Instant) -> View {
         let error = self.memory.error().unwrap_or("Slurm was not asked");
-        self.way.obstacle(now).unwrap_or_else(|| View::silent(error.to_owned()))
+        self.connection.obstacle(now).unwrap_or_else(|| View::unreachable(error.to_owned()))
     }
 }
 

@@ -7,7 +7,9 @@ mod states;
 mod writes;
 
 use super::connect::USER;
-use super::{Cluster, ClusterKey, Clusters, Connect, KeyError, Known, Sight, Surroundings, View, Wish};
+use super::{
+    Cluster, ClusterKey, Clusters, Connect, KeyError, Known, NodeLookup, Queries, Surroundings, View,
+};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
@@ -29,9 +31,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-const NOTHING: Wish = Wish { jobs: false, reservations: false };
-const JOBS: Wish = Wish { jobs: true, reservations: false };
-const RESERVATIONS: Wish = Wish { jobs: false, reservations: true };
+const NOTHING: Queries = Queries { jobs: false, reservations: false };
+const JOBS: Queries = Queries { jobs: true, reservations: false };
+const RESERVATIONS: Queries = Queries { jobs: false, reservations: true };
 
 fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
@@ -231,7 +233,7 @@ impl World {
         self.until_with(NOTHING, what, holds).await
     }
 
-    async fn until_with(&mut self, wish: Wish, what: &str, holds: impl Fn(&View) -> bool) -> Duration {
+    async fn until_with(&mut self, wish: Queries, what: &str, holds: impl Fn(&View) -> bool) -> Duration {
         let began = Instant::now();
         loop {
             let view = self.clusters.view(&key("ns"), wish);
@@ -309,9 +311,9 @@ fn known(view: View) -> Known {
 }
 
 fn is_drained(view: &View, node: &str) -> bool {
-    matches!(view.sight(node), Sight::Present(node) if node.is(&NodeState::Drain))
+    matches!(view.lookup(node), NodeLookup::Present(node) if node.is(&NodeState::Drain))
 }
 
 fn is_present(view: &View, node: &str) -> bool {
-    matches!(view.sight(node), Sight::Present(_))
+    matches!(view.lookup(node), NodeLookup::Present(_))
 }

@@ -61,7 +61,7 @@ pub struct Jobs {
 
 /// What is known of one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sight<'a> {
+pub enum NodeLookup<'a> {
     /// Nothing that a decision may rest on.
     Unknown,
     /// Slurm has no such node.
@@ -72,36 +72,38 @@ pub enum Sight<'a> {
 
 impl View {
     /// Of a cluster that should have answered.
-    pub const fn silent(why: String) -> Self {
+    pub const fn unreachable(why: String) -> Self {
         Self::Unknown { why, overdue: true }
     }
 
     /// Of a cluster that had no time to answer.
-    pub const fn unasked(why: String) -> Self {
+    pub const fn not_polled_yet(why: String) -> Self {
         Self::Unknown { why, overdue: false }
     }
 
     /// Whether the cluster had no time to answer.
-    pub const fn is_unasked(&self) -> bool {
+    pub const fn is_not_polled_yet(&self) -> bool {
         matches!(self, Self::Unknown { overdue: false, .. })
     }
 
     /// What is known of one node.
-    pub fn sight(&self, name: &str) -> Sight<'_> {
+    pub fn lookup(&self, name: &str) -> NodeLookup<'_> {
         match self {
-            Self::NotExpected => Sight::Absent,
-            Self::Unknown { .. } => Sight::Unknown,
-            Self::Known(known) if known.doubtful.contains(name) => Sight::Unknown,
-            Self::Known(known) => known.snapshot.nodes.get(name).map_or(Sight::Absent, Sight::Present),
+            Self::NotExpected => NodeLookup::Absent,
+            Self::Unknown { .. } => NodeLookup::Unknown,
+            Self::Known(known) if known.doubtful.contains(name) => NodeLookup::Unknown,
+            Self::Known(known) => {
+                known.snapshot.nodes.get(name).map_or(NodeLookup::Absent, NodeLookup::Present)
+            }
         }
     }
 
     /// What is known of a node that was there once. A slurmctld that starts anew shows no node until their slurmds come
     /// back, and one that was never heard before may just have started.
-    pub fn sight_again(&self, name: &str) -> Sight<'_> {
-        match (self, self.sight(name)) {
-            (Self::Known(Known { is_new: true, .. }), Sight::Absent) => Sight::Unknown,
-            (_, sight) => sight,
+    pub fn lookup_registered(&self, name: &str) -> NodeLookup<'_> {
+        match (self, self.lookup(name)) {
+            (Self::Known(Known { is_new: true, .. }), NodeLookup::Absent) => NodeLookup::Unknown,
+            (_, lookup) => lookup,
         }
     }
 

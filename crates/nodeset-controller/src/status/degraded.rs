@@ -1,7 +1,7 @@
 //! What is wrong with a NodeSet and stays wrong without help.
 
 use super::EffectsState;
-use super::words::{Part, few, workers};
+use super::message::{Part, few, workers};
 use crate::observe::Observed;
 use crate::plan::{Plan, WaitFor};
 use crate::slurm::View;
@@ -29,14 +29,14 @@ pub fn degraded(
 ) -> Vec<Part> {
     let obstacles = plan.obstacles.iter().map(|obstacle| Part::new(obstacle.category(), chain(obstacle)));
     obstacles
-        .chain(silence(observed, status, now))
+        .chain(unreachable_for(observed, status, now))
         .chain(failures(effects))
         .chain(lost_jobs(plan))
         .chain(homeless(plan, now))
         .collect()
 }
 
-fn silence(observed: &Observed, status: &NodeSetStatus, now: Timestamp) -> Option<Part> {
+fn unreachable_for(observed: &Observed, status: &NodeSetStatus, now: Timestamp) -> Option<Part> {
     let View::Unknown { why, .. } = &observed.slurm else { return None };
     let since = silent_since(status)?;
     let text = format!("nothing is known of Slurm since {since}, and no worker leaves until it is: {why}");
@@ -51,10 +51,11 @@ pub fn becomes_trouble(
     now: Timestamp,
 ) -> Option<SignedDuration> {
     let is_unknown = matches!(observed.slurm, View::Unknown { .. });
-    let silence = silent_since(status).filter(|_| is_unknown).map(|since| LONG - now.duration_since(since));
+    let unreachable_for =
+        silent_since(status).filter(|_| is_unknown).map(|since| LONG - now.duration_since(since));
     let homeless =
         plan.workers.iter().filter_map(no_place).map(|(since, _)| HOMELESS - now.duration_since(since));
-    silence.into_iter().chain(homeless).filter(SignedDuration::is_positive).min()
+    unreachable_for.into_iter().chain(homeless).filter(SignedDuration::is_positive).min()
 }
 
 /// Workers that no Kubernetes node takes, in the words that the scheduler has for the first.

@@ -2,7 +2,7 @@
 
 use super::verdict;
 use crate::observe::Observed;
-use crate::plan::{PartitionFate, partition_fate};
+use crate::plan::{PartitionState, partition_state};
 use jiff::Timestamp;
 use slinky_api::conditions::{ConditionStatus, PARTITION_HELD, remove, set};
 use slinky_api::labels::{TRUE, annotations::FORCE_PARTITION_REMOVAL};
@@ -12,22 +12,24 @@ use slinky_api::v1beta1::NodeSetStatus;
 /// generation then, and worth nothing to who reads it.
 pub fn tell_partition(status: &mut NodeSetStatus, observed: &Observed, now: Timestamp) {
     let forced = format!("annotation {FORCE_PARTITION_REMOVAL}={TRUE} removes it without waiting");
-    let (held, reason, message) = match partition_fate(observed) {
-        PartitionFate::Unknown => return,
-        PartitionFate::NotDue => return remove(&mut status.conditions, PARTITION_HELD),
-        PartitionFate::Open => {
+    let (held, reason, message) = match partition_state(observed) {
+        PartitionState::Unknown => return,
+        PartitionState::NotDue => return remove(&mut status.conditions, PARTITION_HELD),
+        PartitionState::Open => {
             let message =
                 format!("its partition goes once it takes no new jobs and no job names it; {forced}");
             (true, "TakesJobs", message)
         }
-        PartitionFate::Named(1) => {
+        PartitionState::Named(1) => {
             (true, "JobRecords", format!("1 job record still names its partition; {forced}"))
         }
-        PartitionFate::Named(count) => {
+        PartitionState::Named(count) => {
             (true, "JobRecords", format!("{count} job records still name its partition; {forced}"))
         }
-        PartitionFate::Unnamed => (false, "NoJobRecords", "no job record names a partition of it".to_owned()),
-        PartitionFate::Forced => (false, "Forced", forced),
+        PartitionState::Unnamed => {
+            (false, "NoJobRecords", "no job record names a partition of it".to_owned())
+        }
+        PartitionState::Forced => (false, "Forced", forced),
     };
     let verdict = verdict(PARTITION_HELD, ConditionStatus::from(held), reason, message);
     set(&mut status.conditions, verdict, observed.nodeset.metadata.generation, now);
@@ -36,8 +38,8 @@ pub fn tell_partition(status: &mut NodeSetStatus, observed: &Observed, now: Time
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::records_matter;
-    use crate::plan::scene::Scene;
+    use crate::observe::needs_job_records;
+    use crate::plan::fixture::Fixture;
     use crate::plan::testing::minute;
     use crate::slurm::View;
     use rstest::rstest;
@@ -45,13 +47,13 @@ mod tests {
     use slinky_api::conditions::find;
     use slinky_api::v1beta1::{Controller, NodeSet};
 
-    fn scene() -> Scene {
-        Scene::new(&json!({ "replicas": 0 }))
+    fn fixture() -> Fixture {
+        Fixture::new(&json!({ "replicas": 0 }))
     }
 
-    fn told(scene: &Scene) -> NodeSetStatus {
-        let mut status = scene.observed.nodeset.status.clone().unwrap_or_default();
-        tell_partition(&mut status, &scene.observed, minute(60));
+    fn told(fixture: &Fixture) -> NodeSetStatus {
+        let mut status = fixture.observed.nodeset.status.clone().unwrap_or_default();
+        tell_partition(&mut status, &fixture.observed, minute(60));
         status
     }
 
@@ -61,15 +63,15 @@ mod tests {
         Some((&condition.status, &condition.reason, condition.observed_generation))
     }
 
-    fn with_controller(mut scene: Scene, change: impl FnOnce(&mut Controller)) -> Scene {
-        let mut controller = (**scene.observed.controller.as_ref().unwrap()).clone();
+    fn with_controller(mut fixture: Fixture, change: impl FnOnce(&mut Controller)) -> Fixture {
+        let mut controller = (**fixture.observed.controller.as_ref().unwrap()).clone();
         change(&mut controller);
-        scene.observed.controller = Some(controller.into());
-        scene
+        fixture.observed.controller = Some(controller.into());
+        fixture
     }
 
-    fn edited(scene: Scene, status: NodeSetStatus, spec: &Value) -> Scene {
-        scene.nodeset(|nodeset| {
+    fn edited(fixture: Fixture, status: NodeSetStatus, spec: &Value) -> Fixture {
+        fixture.nodeset(|nodeset| {
             let mut edited = json!(nodeset.spec);
             crate::plan::testing::merge(&mut edited, spec);
             nodeset.spec = serde_json::from_value(edited).unwrap();
@@ -84,47 +86,47 @@ mod tests {
     }
 
     #[rstest]
-    #[case::nobody_asked(scene(), None)]
-    #[case::jobs_alone_prove_nothing(scene().jobs("gpu", 0), None)]
-    #[case::it_takes_jobs(scene().jobs("gpu", 0).open(&["gpu"]), Some(("True", "TakesJobs", Some(1))))]
-    #[case::jobs_name_it(scene().jobs("gpu", 2).open(&["all"]), Some(("True", "JobRecords", Some(1))))]
-    #[case::nobody_names_it(scene().jobs("all", 2).open(&["all"]), Some(("False", "NoJobRecords", Some(1))))]
-    #[case::slurm_is_silent(scene().unknown(), None)]
-    #[case::no_slurm(scene().view(View::NotExpected), None)]
-    #[case::no_slurm_but_force(scene().view(View::NotExpected).nodeset(force), Some(("False", "Forced", Some(1))))]
-    #[case::forced(scene().jobs("gpu", 2).open(&["gpu"]).nodeset(force), Some(("False", "Forced", Some(1))))]
+    #[case::nobody_asked(fixture(), None)]
+    #[case::jobs_alone_prove_nothing(fixture().jobs("gpu", 0), None)]
+    #[case::it_takes_jobs(fixture().jobs("gpu", 0).open(&["gpu"]), Some(("True", "TakesJobs", Some(1))))]
+    #[case::jobs_name_it(fixture().jobs("gpu", 2).open(&["all"]), Some(("True", "JobRecords", Some(1))))]
+    #[case::nobody_names_it(fixture().jobs("all", 2).open(&["all"]), Some(("False", "NoJobRecords", Some(1))))]
+    #[case::slurm_is_silent(fixture().unknown(), None)]
+    #[case::no_slurm(fixture().view(View::NotExpected), None)]
+    #[case::no_slurm_but_force(fixture().view(View::NotExpected).nodeset(force), Some(("False", "Forced", Some(1))))]
+    #[case::forced(fixture().jobs("gpu", 2).open(&["gpu"]).nodeset(force), Some(("False", "Forced", Some(1))))]
     #[case::defined_by_a_person(
-        with_controller(scene().jobs("gpu", 2).open(&["gpu"]), |it| it.spec.extra_conf = Some("PartitionName=gpu".into())),
+        with_controller(fixture().jobs("gpu", 2).open(&["gpu"]), |it| it.spec.extra_conf = Some("PartitionName=gpu".into())),
         None
     )]
     #[case::of_a_cluster_elsewhere(
-        with_controller(scene().jobs("gpu", 2).open(&["gpu"]), |it| it.spec.external = true),
+        with_controller(fixture().jobs("gpu", 2).open(&["gpu"]), |it| it.spec.external = true),
         None
     )]
     fn a_partition_may_go_on_evidence_only(
-        #[case] scene: Scene,
+        #[case] fixture: Fixture,
         #[case] expected: Option<(&str, &str, Option<i64>)>,
     ) {
-        assert_eq!(held(&told(&scene)), expected);
+        assert_eq!(held(&told(&fixture)), expected);
     }
 
     #[rstest]
-    #[case::unnamed(scene().jobs("gpu", 0).open(&[]))]
-    #[case::forced(scene().nodeset(force))]
-    #[case::named(scene().jobs("gpu", 1).open(&[]))]
-    fn what_is_told_has_words(#[case] scene: Scene) {
-        let status = told(&scene);
+    #[case::unnamed(fixture().jobs("gpu", 0).open(&[]))]
+    #[case::forced(fixture().nodeset(force))]
+    #[case::named(fixture().jobs("gpu", 1).open(&[]))]
+    fn what_is_told_has_words(#[case] fixture: Fixture) {
+        let status = told(&fixture);
         assert!(!find(&status.conditions, PARTITION_HELD).unwrap().message.is_empty());
     }
 
     #[test]
     fn a_release_is_about_one_generation() {
-        let scene = scene().jobs("gpu", 0).open(&[]);
-        let controller = scene.observed.controller.clone();
-        let matter = |scene: &Scene| records_matter(&scene.observed.nodeset, controller.as_deref());
-        assert!(matter(&scene));
-        let status = told(&scene);
-        let released = scene.nodeset(|nodeset| nodeset.status = Some(status.clone()));
+        let fixture = fixture().jobs("gpu", 0).open(&[]);
+        let controller = fixture.observed.controller.clone();
+        let matter = |fixture: &Fixture| needs_job_records(&fixture.observed.nodeset, controller.as_deref());
+        assert!(matter(&fixture));
+        let status = told(&fixture);
+        let released = fixture.nodeset(|nodeset| nodeset.status = Some(status.clone()));
         assert!(!matter(&released), "nobody needs to ask again");
         let later = edited(released, status, &json!({ "replicas": 1 })).unknown();
         assert_eq!(held(&told(&later)), Some(("False", "NoJobRecords", Some(1))), "as it was");

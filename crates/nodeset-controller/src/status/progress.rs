@@ -2,9 +2,9 @@
 
 use super::EffectsState;
 use super::degraded::silent_since;
-use super::words::{Part, few, workers};
+use super::message::{Part, few, workers};
 use crate::observe::Observed;
-use crate::plan::{Leaving, Plan, WaitFor};
+use crate::plan::{DeletionWait, Plan, WaitFor};
 use crate::slurm::View;
 use crate::worker::{Cause, Worker};
 use jiff::{SignedDuration, Timestamp};
@@ -39,7 +39,7 @@ impl Progress<'_> {
                 && self.is_registered(worker)
         };
         let serving = self.plan.workers.iter().filter(serves).count();
-        self.plan.leaving.is_none()
+        self.plan.deletion.is_none()
             && i32::try_from(serving).is_ok_and(|serving| serving >= self.status.desired)
     }
 
@@ -62,13 +62,13 @@ impl Progress<'_> {
     }
 
     fn leaving(&self) -> Option<Part> {
-        let awaited = match self.plan.leaving.as_ref()? {
-            Leaving::Workers(count) => format!("{} to leave", workers(*count)),
-            Leaving::Jobs(1) => "1 job record that still names its partition".to_owned(),
-            Leaving::Jobs(count) => format!("{count} job records that still name its partition"),
-            Leaving::Open => "its partition to take no new jobs".to_owned(),
-            Leaving::Slurm => "Slurm to tell which job records name its partition".to_owned(),
-            Leaving::Nothing => {
+        let awaited = match self.plan.deletion.as_ref()? {
+            DeletionWait::Workers(count) => format!("{} to leave", workers(*count)),
+            DeletionWait::Jobs(1) => "1 job record that still names its partition".to_owned(),
+            DeletionWait::Jobs(count) => format!("{count} job records that still name its partition"),
+            DeletionWait::Open => "its partition to take no new jobs".to_owned(),
+            DeletionWait::Slurm => "Slurm to tell which job records name its partition".to_owned(),
+            DeletionWait::Nothing => {
                 return Some(Part::new("Deleting", "its deletion waits for nothing".to_owned()));
             }
         };
@@ -122,7 +122,7 @@ impl Progress<'_> {
         let outdated = self.those(|worker| worker.is_alive() && self.is_outdated(worker)).len();
         let text = format!("updating: {} of {} are up to date", alive - outdated, workers(alive));
         let is_one = self.plan.workers.iter().any(|worker| worker.is_alive() && self.is_updated_now(worker));
-        (is_one && self.plan.leaving.is_none()).then(|| Part::new("Updating", text))
+        (is_one && self.plan.deletion.is_none()).then(|| Part::new("Updating", text))
     }
 
     /// What nobody works at: it waits for a person, or for its time.
@@ -133,7 +133,7 @@ impl Progress<'_> {
     /// A selector that matches nothing is easily written, and looks like all is well.
     fn no_node(&self) -> Option<Part> {
         let is_daemon = self.observed.nodeset.spec.scaling_mode == ScalingMode::DaemonSet;
-        let expects_some = self.plan.leaving.is_none() && self.plan.obstacles.is_empty();
+        let expects_some = self.plan.deletion.is_none() && self.plan.obstacles.is_empty();
         let text = "no Kubernetes node fits the template".to_owned();
         (is_daemon && expects_some && self.plan.desired == 0).then(|| Part::new("NoNodeFits", text))
     }
@@ -142,7 +142,7 @@ impl Progress<'_> {
         let is_one =
             |worker: &Worker| worker.is_alive() && self.is_outdated(worker) && !self.is_updated_now(worker);
         let outdated = self.those(is_one);
-        if self.plan.leaving.is_some() {
+        if self.plan.deletion.is_some() {
             return None;
         }
         match self.strategy() {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::plan::scene::Scene;
+use crate::plan::fixture::Fixture;
 use crate::plan::testing::minute;
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -9,23 +9,23 @@ use std::sync::Arc;
 mod sentences;
 
 /// The status an hour after the pods were made, without trouble.
-fn told(scene: &Scene) -> NodeSetStatus {
-    told_at(scene, &EffectsState::default(), 60)
+fn told(fixture: &Fixture) -> NodeSetStatus {
+    told_at(fixture, &EffectsState::default(), 60)
 }
 
-fn told_at(scene: &Scene, effects: &EffectsState, minutes: i64) -> NodeSetStatus {
+fn told_at(fixture: &Fixture, effects: &EffectsState, minutes: i64) -> NodeSetStatus {
     let now = minute(minutes);
-    status(&scene.observed, &crate::plan::plan(&scene.observed, now), effects, now)
+    status(&fixture.observed, &crate::plan::plan(&fixture.observed, now), effects, now)
 }
 
-/// The scene as it looks to a process that was started a moment ago.
-fn unasked(scene: Scene) -> Scene {
-    scene.view(View::unasked("Slurm was not asked yet".to_owned()))
+/// The fixture as it looks to a process that was started a moment ago.
+fn unasked(fixture: Fixture) -> Fixture {
+    fixture.view(View::not_polled_yet("Slurm was not asked yet".to_owned()))
 }
 
-/// The same scene after its status was written.
-fn written(scene: Scene, status: NodeSetStatus) -> Scene {
-    scene.nodeset(|nodeset| nodeset.status = Some(status))
+/// The same fixture after its status was written.
+fn written(fixture: Fixture, status: NodeSetStatus) -> Fixture {
+    fixture.nodeset(|nodeset| nodeset.status = Some(status))
 }
 
 fn condition<'a>(status: &'a NodeSetStatus, type_: &str) -> (&'a str, &'a str, &'a str) {
@@ -40,8 +40,8 @@ fn holding(status: &NodeSetStatus) -> Vec<&str> {
     holding.map(|condition| condition.type_.as_str()).collect()
 }
 
-fn replicas(count: i32) -> Scene {
-    Scene::new(&json!({ "replicas": count }))
+fn replicas(count: i32) -> Fixture {
+    Fixture::new(&json!({ "replicas": count }))
 }
 
 /// A pod like this is not ready.
@@ -75,7 +75,7 @@ fn pods(status: &NodeSetStatus) -> Pods {
 }
 
 /// Two workers, both like this, unregistered.
-fn two(change: &Value) -> Scene {
+fn two(change: &Value) -> Fixture {
     replicas(2).worker("gpu-0", change).worker("gpu-1", change)
 }
 
@@ -88,21 +88,21 @@ fn two(change: &Value) -> Scene {
 #[case::too_few(replicas(5).workers(2), [2, 2, 2, 2, 0, 5])]
 #[case::too_many(replicas(0).workers(2), [2, 2, 2, 2, 0, 0])]
 #[case::below_zero(replicas(-3), [0, 0, 0, 0, 0, 0])]
-#[case::not_for_long_enough(Scene::new(&json!({ "replicas": 2, "minReadySeconds": 3600 })).workers(2), [2, 2, 2, 0, 2, 2])]
-#[case::for_long_enough(Scene::new(&json!({ "replicas": 2, "minReadySeconds": 3599 })).workers(2), [2, 2, 2, 2, 0, 2])]
+#[case::not_for_long_enough(Fixture::new(&json!({ "replicas": 2, "minReadySeconds": 3600 })).workers(2), [2, 2, 2, 0, 2, 2])]
+#[case::for_long_enough(Fixture::new(&json!({ "replicas": 2, "minReadySeconds": 3599 })).workers(2), [2, 2, 2, 2, 0, 2])]
 #[case::going(replicas(2).workers(2).nodeset(|nodeset| nodeset.metadata.deletion_timestamp =
     Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(minute(0)))), [2, 2, 2, 2, 0, 0])]
-#[case::on_three_nodes(Scene::new(&json!({ "scalingMode": "DaemonSet" })).host("node-b", &json!({})).host("node-c", &json!({})),
+#[case::on_three_nodes(Fixture::new(&json!({ "scalingMode": "DaemonSet" })).host("node-b", &json!({})).host("node-c", &json!({})),
     [0, 0, 0, 0, 3, 3])]
-fn pods_are_counted(#[case] scene: Scene, #[case] expected: Pods) {
-    assert_eq!(pods(&told(&scene)), expected);
+fn pods_are_counted(#[case] fixture: Fixture, #[case] expected: Pods) {
+    assert_eq!(pods(&told(&fixture)), expected);
 }
 
 #[test]
 fn the_controller_being_away_changes_no_wish() {
-    let mut scene = replicas(5).workers(2);
-    scene.observed.controller = None;
-    let status = told(&scene);
+    let mut fixture = replicas(5).workers(2);
+    fixture.observed.controller = None;
+    let status = told(&fixture);
     assert_eq!(pods(&status), [2, 2, 2, 2, 0, 5]);
     let (holds, reason, message) = condition(&status, DEGRADED);
     assert_eq!((holds, reason, message), ("True", "ControllerMissing", "Controller slurm does not exist"));
@@ -125,10 +125,11 @@ fn slurm(status: &NodeSetStatus) -> [i32; 4] {
 #[case::undrained(&["IDLE", "DRAIN", "UNDRAIN"], [1, 0, 0, 0])]
 #[case::something_new(&["DYNAMIC_NORM", "POWERED_DOWN"], [0, 0, 0, 0])]
 fn slurm_nodes_are_counted(#[case] states: &[&str], #[case] expected: [i32; 4]) {
-    let scene = replicas(1).workers(1).slurm("gpu-0", states, "a person").slurm("cpu-0", states, "a person");
-    assert_eq!(slurm(&told(&scene)), expected);
+    let fixture =
+        replicas(1).workers(1).slurm("gpu-0", states, "a person").slurm("cpu-0", states, "a person");
+    assert_eq!(slurm(&told(&fixture)), expected);
     let seen_before =
-        written(scene, NodeSetStatus { slurm_idle: 7, slurm_drain: 6, ..NodeSetStatus::default() });
+        written(fixture, NodeSetStatus { slurm_idle: 7, slurm_drain: 6, ..NodeSetStatus::default() });
     assert_eq!(slurm(&told(&seen_before.unknown())), [7, 0, 0, 6], "what is unknown stays as it was");
 }
 
@@ -142,17 +143,17 @@ fn without_slurm_there_are_no_slurm_nodes() {
 
 #[test]
 fn identity_is_told() {
-    let mut scene = Scene::new(&json!({ "replicas": 2, "pinToNode": true })).workers(1);
-    scene = scene.nodeset(|nodeset| nodeset.metadata.generation = Some(7));
-    let status = told(&scene);
+    let mut fixture = Fixture::new(&json!({ "replicas": 2, "pinToNode": true })).workers(1);
+    fixture = fixture.nodeset(|nodeset| nodeset.metadata.generation = Some(7));
+    let status = told(&fixture);
     assert_eq!(status.selector, "app.kubernetes.io/instance=gpu,app.kubernetes.io/name=slurmd");
     assert_eq!((status.observed_generation, status.collision_count), (Some(7), Some(0)));
-    assert_eq!(status.node_set_hash, scene.plan().revisions.hash);
+    assert_eq!(status.node_set_hash, fixture.plan().revisions.hash);
     assert_eq!(json!(status.ordinal_to_node), json!({ "0": "node-a" }));
     assert!(status.conditions.iter().all(|condition| condition.observed_generation == Some(7)));
-    let unpinned = written(scene, status).nodeset(|nodeset| nodeset.spec.pin_to_node = false);
+    let unpinned = written(fixture, status).nodeset(|nodeset| nodeset.spec.pin_to_node = false);
     assert_eq!(told(&unpinned).ordinal_to_node, None);
-    let nobody = Scene::new(&json!({ "replicas": 2, "pinToNode": true }));
+    let nobody = Fixture::new(&json!({ "replicas": 2, "pinToNode": true }));
     assert_eq!(told(&nobody).ordinal_to_node, None, "no pins yet");
 }
 
@@ -168,18 +169,18 @@ fn identity_is_told() {
 #[case::slurm_never_answered(two(&json!({})).unknown(), &[PROGRESSING])]
 #[case::slurm_had_no_time_to_answer(unasked(two(&json!({}))), &[PROGRESSING])]
 #[case::impossible(replicas(100_000).workers(2), &[SLURM_REACHABLE, DEGRADED])]
-fn conditions_hold_independently(#[case] scene: Scene, #[case] expected: &[&str]) {
-    let status = told(&scene);
+fn conditions_hold_independently(#[case] fixture: Fixture, #[case] expected: &[&str]) {
+    let status = told(&fixture);
     assert_eq!(holding(&status), expected, "{:?}", status.conditions);
 }
 
 #[test]
 fn a_node_that_was_written_to_a_moment_ago_did_not_vanish() {
-    let mut scene = replicas(1).worker("gpu-0", &seen("Idle"));
-    assert_eq!(condition(&told(&scene), READY).1, "Registering");
-    let View::Known(known) = &mut scene.observed.slurm else { panic!() };
+    let mut fixture = replicas(1).worker("gpu-0", &seen("Idle"));
+    assert_eq!(condition(&told(&fixture), READY).1, "Registering");
+    let View::Known(known) = &mut fixture.observed.slurm else { panic!() };
     known.doubtful.insert("gpu-0".to_owned());
-    assert_eq!(condition(&told(&scene), READY).0, "True");
+    assert_eq!(condition(&told(&fixture), READY).0, "True");
 }
 
 #[rstest]
@@ -187,14 +188,14 @@ fn a_node_that_was_written_to_a_moment_ago_did_not_vanish() {
 #[case::draining(replicas(1).workers(2).slurm("gpu-1", &["ALLOCATED"], ""))]
 #[case::creating(replicas(9).workers(2))]
 #[case::unknown(replicas(1).workers(2).unknown())]
-#[case::scheduled(Scene::new(&json!({ "replicas": 1, "updateStrategy": { "type": "ScheduledUpdate",
+#[case::scheduled(Fixture::new(&json!({ "replicas": 1, "updateStrategy": { "type": "ScheduledUpdate",
     "scheduledUpdate": { "startTime": minute(9000), "duration": "30m" } } })).workers(1).worker("gpu-0", &outdated()))]
-fn nothing_is_written_when_nothing_changes(#[case] scene: Scene, #[values(true, false)] well: bool) {
+fn nothing_is_written_when_nothing_changes(#[case] fixture: Fixture, #[values(true, false)] well: bool) {
     let trouble =
         EffectsState { errors: vec![("Conflict", "no".to_owned())], waiting: Some("later".to_owned()) };
     let effects = if well { EffectsState::default() } else { trouble };
-    let before = told_at(&scene, &effects, 60);
-    let after = told_at(&written(scene, before.clone()), &effects, 64);
+    let before = told_at(&fixture, &effects, 60);
+    let after = told_at(&written(fixture, before.clone()), &effects, 64);
     assert_eq!(after, before);
 }
 
@@ -207,9 +208,9 @@ fn nothing_is_written_when_nothing_changes(#[case] scene: Scene, #[values(true, 
 #[case::silent(replicas(1).workers(2).unknown())]
 #[case::nobody_to_ask(replicas(2).workers(2).view(View::NotExpected))]
 #[case::impossible(replicas(100_000).workers(2))]
-fn a_process_that_had_no_time_to_ask_says_what_was_said(#[case] scene: Scene) {
-    let before = told(&scene);
-    let restarted = unasked(written(scene, before.clone()));
+fn a_process_that_had_no_time_to_ask_says_what_was_said(#[case] fixture: Fixture) {
+    let before = told(&fixture);
+    let restarted = unasked(written(fixture, before.clone()));
     let after = told_at(&restarted, &EffectsState::default(), 61);
     assert_eq!(after, before);
     assert_eq!(news(Some(&before), &after), Vec::<&Condition>::new());

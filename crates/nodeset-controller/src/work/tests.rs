@@ -44,7 +44,7 @@ async fn that_nothing_could_be_read_live_is_remembered_and_no_reason_to_hurry() 
     world
         .memory
         .with(nodeset.as_ref(), |memory| memory.effects.errors = vec![("Old", "long over".to_owned())]);
-    let effects = vec![Effect::Unreserve("maint".to_owned())];
+    let effects = vec![Effect::DeleteReservation("maint".to_owned())];
     let order = Order { nodeset: nodeset.clone(), effects, node_mirrors: vec![] };
     let report = carry_out(order, None, &world, &|| Timestamp::UNIX_EPOCH).await;
     assert_eq!(report.failures.len(), 1, "so that the next attempt comes later and later");
@@ -59,7 +59,7 @@ async fn that_the_cache_is_behind_is_told_and_remembered() {
     let api = ApiModel::new(|| Timestamp::UNIX_EPOCH);
     let (world, _kept, nodeset) = world(&api);
     // There is no Controller, so that nothing is to be done whatever the cache may have had.
-    let effects = vec![Effect::Unreserve("maint".to_owned())];
+    let effects = vec![Effect::DeleteReservation("maint".to_owned())];
     let order = Order { nodeset: nodeset.clone(), effects, node_mirrors: vec![] };
     let report = carry_out(order, None, &world, &|| Timestamp::UNIX_EPOCH).await;
     assert_eq!(report.verdict, Verdict::Overtaken);
@@ -95,7 +95,7 @@ async fn the_last_order_of_a_nodeset_that_is_gone_leaves_nothing_behind() {
     let mut successor = nodeset.as_ref().clone();
     successor.metadata.uid = Some("successor".to_owned());
     world.memory.with(&successor, |memory| memory.busy = true);
-    let effects = vec![Effect::Unreserve("maint".to_owned())];
+    let effects = vec![Effect::DeleteReservation("maint".to_owned())];
     carry_out(Order { nodeset, effects, node_mirrors: vec![] }, None, &world, &|| Timestamp::UNIX_EPOCH)
         .await;
     assert!(is_busy(&world, &successor), "what is remembered of a successor is its own");

@@ -46,9 +46,9 @@ async fn while_only_creates_are_granted_creates_go_on() {
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_may_meet_another_in_slurm_is_more_than_a_create() {
     let world = World::with(&[], Limits::default(), Predecessor::Unknown).await;
-    let Effect::Create(mut new) = world.new_pod("w-1") else { unreachable!() };
+    let Effect::CreatePod(mut new) = world.new_pod("w-1") else { unreachable!() };
     new.names_its_node = false;
-    let report = world.perform(vec![Effect::Create(new)]).await;
+    let report = world.perform(vec![Effect::CreatePod(new)]).await;
     assert_eq!((report.verdict, world.writes()), (Verdict::Wait(WaitReason::HalfOpen), vec![]));
 }
 

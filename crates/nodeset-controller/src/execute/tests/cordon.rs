@@ -48,10 +48,10 @@ async fn the_mark_says_why_and_does_not_hide_a_person(#[case] person: bool, #[ca
     let before =
         if person { json!({ "metadata": { "annotations": { POD_CORDON: "true" } } }) } else { json!({}) };
     let pod = world.pod("w-0", &before);
-    world.perform(vec![Effect::Retire { pod, cause: Cause::ScaleIn, person, drain: None }]).await;
+    world.perform(vec![Effect::Cordon { pod, cause: Cause::ScaleIn, person, drain: None }]).await;
     assert_eq!(world.annotation("w-0", POD_CORDON_BY).as_deref(), Some(by));
     let pod = reference(&world.get::<Pod>("w-0").unwrap());
-    world.perform(vec![Effect::Restore { pod, unmark: true, person, undo: None }]).await;
+    world.perform(vec![Effect::Uncordon { pod, unmark: true, person, undo: None }]).await;
     assert_eq!(world.annotation("w-0", POD_CORDON_BY), None);
     assert_eq!(world.annotation("w-0", POD_CORDON).is_some(), person, "what a person did stays");
 }
@@ -125,7 +125,7 @@ async fn whoever_drained_a_node_since_it_was_looked_at_keeps_it(#[case] undo: Un
     world.slurm.client().update_nodes(&["w-0"], &person).await.unwrap();
     world.log.0.lock().unwrap().clear();
     let report =
-        world.perform(vec![Effect::Restore { pod, unmark: true, person: false, undo: Some(undo) }]).await;
+        world.perform(vec![Effect::Uncordon { pod, unmark: true, person: false, undo: Some(undo) }]).await;
     assert_eq!(world.writes(), ["patch pods w-0"]);
     assert!(report.again.is_some(), "{report:?}");
 }
@@ -179,7 +179,7 @@ async fn whoever_drained_a_node_a_moment_before_us_keeps_the_last_word() {
 async fn nodes_that_are_at_work_already_need_no_resume() {
     let world = World::new(&["w-0", "w-1"]).await;
     world.drain("w-0").await;
-    let resume = |name: &str| Effect::Restore {
+    let resume = |name: &str| Effect::Uncordon {
         pod: world.pod(name, &json!({})),
         unmark: false,
         person: false,

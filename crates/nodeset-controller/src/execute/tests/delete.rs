@@ -24,8 +24,8 @@ async fn of_the_pods_that_ended_those_are_told_that_were_deleted() {
     let world = World::new(&[]).await;
     let effects = ["w-0", "w-1", "w-2"].map(|name| {
         let pod = world.pod(name, &json!({ "status": { "phase": "Failed" } }));
-        let why = if name == "w-2" { Why::Surplus } else { Why::Failed };
-        Effect::Delete(Removal { pod, evidence: Evidence::Needless, why })
+        let why = if name == "w-2" { DeleteReason::Surplus } else { DeleteReason::Failed };
+        Effect::DeletePod(PodDeletion { pod, evidence: Evidence::NotNeeded, why })
     });
     world.fate(|call| match call.target.name.as_str() {
         "w-0" => Fate::Refused(Failure::InternalError),
@@ -91,8 +91,8 @@ async fn a_pod_that_never_registered_goes_without_mark_if_slurm_has_no_such_node
 }
 
 #[rstest]
-#[case::needs_none(Evidence::Needless, true)]
-#[case::slurm_is_there_after_all(Evidence::NoSlurm, false)]
+#[case::needs_none(Evidence::NotNeeded, true)]
+#[case::slurm_is_there_after_all(Evidence::SlurmNotExpected, false)]
 #[tokio::test(start_paused = true)]
 async fn where_no_evidence_is_needed_slurm_is_not_asked(#[case] evidence: Evidence, #[case] deleted: bool) {
     let world = World::new(&["w-0"]).await;
@@ -111,7 +111,7 @@ async fn where_slurm_is_not_expected_pods_are_pods_and_no_more() {
     world.reached.restapis.apply_watcher_event(&Event::Delete(fixture::restapi()));
     sleep(seconds(120)).await;
     let pod = world.pod("w-0", &json!({}));
-    world.perform(vec![delete(&pod, Evidence::NoSlurm)]).await;
+    world.perform(vec![delete(&pod, Evidence::SlurmNotExpected)]).await;
     assert!(world.is_terminating("w-0"));
     let other = world.pod("w-1", &json!({}));
     world.perform(vec![delete(&other, Evidence::Absent("w-1".to_owned()))]).await;
@@ -159,8 +159,9 @@ async fn a_pod_to_replace_that_changed_is_left_to_the_next_plan() {
     let world = World::new(&["w-0"]).await;
     let pod = world.drained("w-0").await;
     interfere(&world, 1, touch);
-    let removal = Removal { pod, evidence: Evidence::Drained("w-0".to_owned()), why: Why::Outdated };
-    let report = world.perform(vec![Effect::Delete(removal)]).await;
+    let removal =
+        PodDeletion { pod, evidence: Evidence::Drained("w-0".to_owned()), why: DeleteReason::Outdated };
+    let report = world.perform(vec![Effect::DeletePod(removal)]).await;
     assert!(!world.is_terminating("w-0"));
     assert_eq!((report.count(Deed::Deleted), report.failures), (0, vec![]));
 }
@@ -200,7 +201,7 @@ async fn a_pod_whose_slurmd_started_meanwhile_needs_evidence(#[case] status: Val
         pod["status"] = status.clone();
         touch(pod, slurm);
     });
-    let report = world.perform(vec![delete(&pod, Evidence::Needless)]).await;
+    let report = world.perform(vec![delete(&pod, Evidence::NotNeeded)]).await;
     assert_eq!(report.count(Deed::Deleted), usize::from(deleted));
 }
 

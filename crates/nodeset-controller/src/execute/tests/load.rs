@@ -40,7 +40,7 @@ fn counted(expected: &[(&str, usize)]) -> BTreeMap<String, usize> {
 #[case::marked_and_drained(json!({}), retire, &[("patch pods", MANY), ("GET nodes/", 1), ("POST nodes/", 1)])]
 #[case::put_back_to_work(mark("scale-in"), |pod: &PodRef| restore(pod, true), &[("patch pods", MANY), ("GET nodes/", 1), ("POST nodes/", 1)])]
 #[case::deleted(mark("scale-in"), delete_drained, &[("GET nodes/", 1), ("delete pods", MANY)])]
-#[case::deleted_unseen(json!({}), |pod: &PodRef| delete(pod, Evidence::Needless), &[("delete pods", MANY)])]
+#[case::deleted_unseen(json!({}), |pod: &PodRef| delete(pod, Evidence::NotNeeded), &[("delete pods", MANY)])]
 #[tokio::test(start_paused = true)]
 async fn no_pod_costs_a_read_of_its_own(
     #[case] pod: Value,
@@ -102,8 +102,8 @@ async fn a_reservation_that_slurm_refuses_keeps_nothing_else() {
         nodes: vec!["nobody".to_owned()],
     };
     let effects = vec![
-        Effect::Reserve(Box::new(request)),
-        Effect::ReserveNodes { name: "none".to_owned(), nodes: vec!["w-0".to_owned()] },
+        Effect::PutReservation(Box::new(request)),
+        Effect::SetReservationNodes { name: "none".to_owned(), nodes: vec!["w-0".to_owned()] },
         world.new_pod("w-1"),
         retire(&world.pod("w-0", &json!({}))),
     ];

@@ -9,7 +9,7 @@ use slurm_rest::ReservationRequest;
 #[tokio::test(start_paused = true)]
 async fn a_nodeset_is_let_go_only_as_it_was_planned() {
     let mut world = World::new(&[]).await;
-    let release = || vec![Effect::Release { finalizers: vec![] }];
+    let release = || vec![Effect::SetFinalizers { finalizers: vec![] }];
     world.api.edit::<NodeSet>("ns", "gpu", |nodeset| nodeset["metadata"]["finalizers"] = json!(["keep"]));
     world.perform(release()).await;
     assert_eq!(world.get::<NodeSet>("gpu").unwrap()["metadata"]["finalizers"], json!(["keep"]));
@@ -34,7 +34,8 @@ async fn a_nodeset_is_let_go_once_its_reservation_is_gone(
         nodeset["metadata"]["annotations"] = annotations;
     });
     let world = World { nodeset: Arc::new(serde_json::from_value(Value::clone(&held)).unwrap()), ..world };
-    let goodbye = || vec![Effect::Unreserve("maint".to_owned()), Effect::Release { finalizers: vec![] }];
+    let goodbye =
+        || vec![Effect::DeleteReservation("maint".to_owned()), Effect::SetFinalizers { finalizers: vec![] }];
     world.slurm.inject_on(Method::DELETE, "reservation", Fault::Refused);
     let report = world.perform(goodbye()).await;
     assert_eq!(report.failures.len(), 1, "{report:?}");
@@ -51,7 +52,7 @@ async fn orphans_are_adopted_and_strangers_given_up() {
     let other = json!({ "apiVersion": "v1", "kind": "ConfigMap", "name": "c", "uid": "c" });
     let owners = json!({ "metadata": { "ownerReferences": [other, world.owner()] } });
     let stranger = world.pod("x", &owners);
-    let report = world.perform(vec![Effect::Adopt(orphan), Effect::Disown(stranger)]).await;
+    let report = world.perform(vec![Effect::AdoptPod(orphan), Effect::ReleasePod(stranger)]).await;
     assert_eq!(world.get::<Pod>("w-0").unwrap()["metadata"]["ownerReferences"], json!([world.owner()]));
     assert_eq!(world.get::<Pod>("x").unwrap()["metadata"]["ownerReferences"], json!([other]));
     assert_eq!((report.count(Deed::Adopted), report.count(Deed::Disowned)), (1, 1));
@@ -73,7 +74,7 @@ async fn a_nodeset_that_does_not_stay_adopts_nothing(#[case] change: fn(&World))
     let world = World::new(&[]).await;
     let orphan = world.pod("w-0", &json!({ "metadata": { "ownerReferences": null } }));
     change(&world);
-    let report = world.perform(vec![Effect::Adopt(orphan)]).await;
+    let report = world.perform(vec![Effect::AdoptPod(orphan)]).await;
     assert_eq!((world.writes(), report.failures), (vec![], vec![]));
 }
 
@@ -86,7 +87,7 @@ async fn a_claim_gets_its_owners_if_it_is_as_it_was() {
     });
     world.api.edit::<PersistentVolumeClaim>("ns", "log", |claim| claim["spec"]["volumeName"] = json!("v"));
     let owner = slinky_api::ownership::controller_reference(&*world.nodeset).unwrap();
-    let own = claims.map(|PodRef { name: claim, uid, version }| Effect::Own {
+    let own = claims.map(|PodRef { name: claim, uid, version }| Effect::SetClaimOwners {
         claim,
         uid,
         version,
@@ -106,7 +107,7 @@ fn gone_together(world: &World) -> Vec<Effect> {
     let pod = world.marked("w-0");
     let live: Pod = serde_json::from_value(Value::clone(&world.get::<Pod>("w-0").unwrap())).unwrap();
     let owners = slinky_api::ownership::controller_reference(&live).into_iter().collect();
-    vec![delete(&pod, Evidence::Needless), Effect::Own { claim, uid, version, owners }]
+    vec![delete(&pod, Evidence::NotNeeded), Effect::SetClaimOwners { claim, uid, version, owners }]
 }
 
 #[tokio::test(start_paused = true)]
@@ -140,8 +141,8 @@ async fn reservations_come_and_go_and_records_go_last() {
     world.abandon(&["gone"]).await;
     let request = reservation(Timestamp::from_second(1_900_000_000).unwrap());
     let forget = forget("gone");
-    let nodes = Effect::ReserveNodes { name: "maint".to_owned(), nodes: vec!["w-1".to_owned()] };
-    let report = world.perform(vec![forget, Effect::Reserve(Box::new(request)), nodes]).await;
+    let nodes = Effect::SetReservationNodes { name: "maint".to_owned(), nodes: vec!["w-1".to_owned()] };
+    let report = world.perform(vec![forget, Effect::PutReservation(Box::new(request)), nodes]).await;
     assert_eq!(world.writes(), ["POST reservation maint", "POST reservation maint", "DELETE node/gone"]);
     let list = world.slurm.client().list_reservations().await.unwrap();
     assert_eq!(list.get("maint").unwrap().node_list, "w-1");
@@ -151,7 +152,7 @@ async fn reservations_come_and_go_and_records_go_last() {
         "Deleted defunct Slurm node gone: backing Pod ns/gone-pod is gone and Kubernetes node host no longer maps to \
          its Slurm node"
     );
-    world.perform(vec![Effect::Unreserve("maint".to_owned())]).await;
+    world.perform(vec![Effect::DeleteReservation("maint".to_owned())]).await;
     assert_eq!(world.slurm.client().list_reservations().await.unwrap().reservations, []);
 }
 
@@ -217,23 +218,23 @@ fn reservation(start: Timestamp) -> ReservationRequest {
 
 /// The delete of an abandoned record.
 fn forget(node: &str) -> Effect {
-    Effect::Forget { node: node.to_owned(), pod: format!("{node}-pod"), host: "host".to_owned() }
+    Effect::DeleteNodeRecord { node: node.to_owned(), pod: format!("{node}-pod"), host: "host".to_owned() }
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_service_is_told_what_a_batch_does() {
     let world = World::new(&[]).await;
     let pod = world.pod("d", &json!({}));
-    let Effect::Create(mut guest) = world.new_pod("w-1") else { unreachable!() };
+    let Effect::CreatePod(mut guest) = world.new_pod("w-1") else { unreachable!() };
     guest.names_its_node = false;
     let creates = vec![world.new_pod("w-0")];
     assert!(ops(&creates).only_creates());
     let effects = [
         world.new_pod("w-0"),
-        Effect::Create(guest),
+        Effect::CreatePod(guest),
         retire(&pod),
         delete_drained(&pod),
-        Effect::Unreserve("r".to_owned()),
+        Effect::DeleteReservation("r".to_owned()),
     ];
     assert_eq!(ops(&effects), Ops { creates: 2, deletes: 1, others: 3 });
 }
@@ -243,7 +244,7 @@ async fn a_plan_that_is_more_than_a_batch_is_cut_at_its_end() {
     let world = World::new(&[]).await;
     let most = usize::try_from(OPS_PER_BATCH).unwrap();
     let names: Vec<String> = (0..=most).map(|number| number.to_string()).collect();
-    let report = world.perform(names.into_iter().map(Effect::Unreserve).collect()).await;
+    let report = world.perform(names.into_iter().map(Effect::DeleteReservation).collect()).await;
     assert_eq!((report.count(Deed::Reserved), report.again), (most, Some(seconds(1))));
     assert_eq!(world.writes().last(), Some(&format!("DELETE reservation/{}", most - 1)));
 }

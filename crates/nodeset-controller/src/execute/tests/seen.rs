@@ -109,11 +109,11 @@ async fn each_nodeset_has_its_own_last_batch() {
 #[case::create(|world: &World, _: PodRef| world.new_pod("w-1"), true)]
 #[case::mark(|_: &World, pod: PodRef| retire(&pod), true)]
 #[case::unmark(|_: &World, pod: PodRef| restore(&pod, true), true)]
-#[case::delete(|_: &World, pod: PodRef| delete(&pod, Evidence::Needless), true)]
-#[case::disown(|_: &World, pod: PodRef| Effect::Disown(pod), true)]
+#[case::delete(|_: &World, pod: PodRef| delete(&pod, Evidence::NotNeeded), true)]
+#[case::disown(|_: &World, pod: PodRef| Effect::ReleasePod(pod), true)]
 #[case::drain_alone(|_: &World, _: PodRef| Effect::Drain(drain_of("w-0")), false)]
 #[case::a_mark_that_was_there(
-    |_: &World, pod: PodRef| Effect::Retire { pod, cause: Cause::Update, person: false, drain: None }, false
+    |_: &World, pod: PodRef| Effect::Cordon { pod, cause: Cause::Update, person: false, drain: None }, false
 )]
 #[case::a_pod_that_was_there(|world: &World, _: PodRef| world.new_pod("w-0"), false)]
 #[tokio::test(start_paused = true)]

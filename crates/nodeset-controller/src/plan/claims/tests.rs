@@ -1,5 +1,5 @@
 use super::*;
-use crate::plan::scene::Scene;
+use crate::plan::fixture::Fixture;
 use crate::plan::testing::{minute, pod};
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -165,20 +165,20 @@ fn a_pod_knows_its_claims(#[case] name: &str, #[case] change: Value, #[case] exp
 
 /// What is written for a NodeSet `gpu` with these workers and a claim `data-gpu-<part>`, if those named `leaving` go.
 fn written(part: &str, nodeset: &Value, workers: &[(&str, Value)], leaving: &[&str]) -> Vec<Effect> {
-    let mut scene = Scene::new(&json!({
+    let mut fixture = Fixture::new(&json!({
         "volumeClaimTemplates": [{ "metadata": { "name": "data" } }],
         "persistentVolumeClaimRetentionPolicy": { "whenScaled": "Delete", "whenDeleted": "Retain" },
     }));
     if let Some(deleted) = nodeset.get("deletionTimestamp") {
-        scene = scene.nodeset(|nodeset| {
+        fixture = fixture.nodeset(|nodeset| {
             nodeset.metadata.deletion_timestamp = serde_json::from_value(deleted.clone()).unwrap();
         });
     }
     let claim = json!({ "metadata": { "name": format!("data-gpu-{part}"), "uid": "u-claim", "resourceVersion": "5" } });
     let claim: PersistentVolumeClaim = serde_json::from_value(claim).unwrap();
-    scene.observed.claims.insert(claim.name_any(), claim.into());
+    fixture.observed.claims.insert(claim.name_any(), claim.into());
     let workers: Vec<_> = workers.iter().map(|(name, change)| Worker::new(pod(name, change))).collect();
-    owns(&scene.observed, &workers, |worker| leaving.contains(&worker.name().as_str()))
+    owns(&fixture.observed, &workers, |worker| leaving.contains(&worker.name().as_str()))
 }
 
 fn on_node(hostname: &str) -> Value {
@@ -190,7 +190,7 @@ fn on_node(hostname: &str) -> Value {
 #[test]
 fn a_claim_is_given_to_the_pod_that_takes_it_along() {
     let owner = owner("Pod", "gpu-3", "uid-gpu-3", Some(true));
-    let expected = Effect::Own {
+    let expected = Effect::SetClaimOwners {
         claim: "data-gpu-3".to_owned(),
         uid: "u-claim".to_owned(),
         version: "5".to_owned(),
@@ -224,11 +224,11 @@ fn takes_its_claim(part: &str, change: &Value, worker: &Value) -> bool {
         "persistentVolumeClaimRetentionPolicy": { "whenScaled": "Delete", "whenDeleted": "Retain" },
     });
     crate::plan::testing::merge(&mut spec, change);
-    let mut scene = Scene::new(&spec).worker(&format!("gpu-{part}"), worker);
+    let mut fixture = Fixture::new(&spec).worker(&format!("gpu-{part}"), worker);
     let claim = json!({ "metadata": { "name": format!("data-gpu-{part}"), "uid": "u-claim" } });
     let claim: PersistentVolumeClaim = serde_json::from_value(claim).unwrap();
-    scene.observed.claims.insert(claim.name_any(), claim.into());
-    let effects = scene.effects();
+    fixture.observed.claims.insert(claim.name_any(), claim.into());
+    let effects = fixture.effects();
     assert!(effects.iter().any(|effect| effect.starts_with("delete")), "{effects:?}");
     effects.contains(&format!("own data-gpu-{part}"))
 }
@@ -257,15 +257,15 @@ fn only_a_nodeset_that_is_made_smaller_loses_claims(
 
 #[test]
 fn claims_of_somebody_else_are_told() {
-    let mut scene = Scene::new(&json!({
+    let mut fixture = Fixture::new(&json!({
         "volumeClaimTemplates": [{ "metadata": { "name": "data" } }],
         "persistentVolumeClaimRetentionPolicy": { "whenScaled": "Retain", "whenDeleted": "Delete" },
     }));
     for (name, owners) in [("data-gpu-0", vec![of_stranger(Some(true))]), ("data-gpu-1", vec![])] {
         let claim = json!({ "metadata": { "name": name, "ownerReferences": owners } });
         let claim: PersistentVolumeClaim = serde_json::from_value(claim).unwrap();
-        scene.observed.claims.insert(name.to_owned(), claim.into());
+        fixture.observed.claims.insert(name.to_owned(), claim.into());
     }
     let workers = ["gpu-0", "gpu-1"].map(|name| Worker::new(pod(name, &json!({}))));
-    assert_eq!(contested(&scene.observed, &workers), ["data-gpu-0"]);
+    assert_eq!(contested(&fixture.observed, &workers), ["data-gpu-0"]);
 }

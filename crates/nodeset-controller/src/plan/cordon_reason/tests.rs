@@ -1,5 +1,5 @@
-use super::super::fit::NodeCondition;
 use super::*;
+use crate::node_facts::NodeCondition;
 use rstest::rstest;
 
 fn node(reason: Option<&str>, conditions: &[(&str, &str, &str, &str)]) -> NodeFacts {

@@ -70,17 +70,17 @@ fn only_a_topology_of_ours_is_taken_back(
 }
 
 #[rstest]
-#[case::given(Some("b0"), None, Sight::Unknown, "b0")]
-#[case::changed(Some("b1"), Some("b0"), Sight::Present(&at("b0")), "b1")]
-#[case::nothing_to_say(None, None, Sight::Present(&at("s1")), "")]
-#[case::not_taken_back_yet(None, Some("b0"), Sight::Present(&at("b0")), "b0")]
-#[case::nobody_knows(None, Some("b0"), Sight::Unknown, "b0")]
-#[case::taken_back(None, Some("b0"), Sight::Present(&at("")), "")]
-#[case::gone_with_the_node(None, Some("b0"), Sight::Absent, "")]
+#[case::given(Some("b0"), None, NodeLookup::Unknown, "b0")]
+#[case::changed(Some("b1"), Some("b0"), NodeLookup::Present(&at("b0")), "b1")]
+#[case::nothing_to_say(None, None, NodeLookup::Present(&at("s1")), "")]
+#[case::not_taken_back_yet(None, Some("b0"), NodeLookup::Present(&at("b0")), "b0")]
+#[case::nobody_knows(None, Some("b0"), NodeLookup::Unknown, "b0")]
+#[case::taken_back(None, Some("b0"), NodeLookup::Present(&at("")), "")]
+#[case::gone_with_the_node(None, Some("b0"), NodeLookup::Absent, "")]
 fn a_pod_remembers_its_topology_until_slurm_has_forgotten_it(
     #[case] host: Option<&str>,
     #[case] told: Option<&str>,
-    #[case] slurm: Sight<'_>,
+    #[case] slurm: NodeLookup<'_>,
     #[case] expected: &str,
 ) {
     assert_eq!(told_topology(host, told, slurm), expected);

@@ -1,6 +1,6 @@
 //! Whether a node is one that a pod asks for by labels and names.
 
-use super::NodeFacts;
+use crate::node_facts::NodeFacts;
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, PodSpec};
 
 /// The only field of a node that can be asked for.

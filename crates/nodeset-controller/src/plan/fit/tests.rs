@@ -1,4 +1,5 @@
 use super::*;
+use k8s_openapi::api::core::v1::Node;
 use rstest::rstest;
 use serde_json::{Value, json};
 
@@ -190,44 +191,4 @@ fn the_wrong_node_is_left_even_where_every_taint_is_tolerated() {
     let asked =
         json!({ "nodeSelector": { "type": "production" }, "tolerations": [{ "operator": "Exists" }] });
     assert_eq!(fit(&spec(&asked), &node(&json!({}))), GOES);
-}
-
-#[rstest]
-#[case::first_label("node1.us-west-2.compute.internal", None, "node1")]
-#[case::as_it_is("node-1-", None, "node-1-")]
-#[case::named("node1.example.com", Some("custom-hostname"), "custom-hostname")]
-#[case::named_verbatim("node1", Some("a.b"), "a.b")]
-#[case::named_nothing("node1.example.com", Some(""), "node1")]
-fn a_hostname_comes_from_the_node(#[case] name: &str, #[case] named: Option<&str>, #[case] expected: &str) {
-    let annotations = named.map(|named| (HOSTNAME_OVERRIDE.to_owned(), named.to_owned()));
-    let facts = NodeFacts {
-        name: name.to_owned(),
-        annotations: annotations.into_iter().collect(),
-        ..NodeFacts::default()
-    };
-    assert_eq!(expected_hostname(&facts), expected);
-}
-
-#[test]
-fn a_heartbeat_changes_no_fact() {
-    let at = |time: &str| {
-        let full = json!({ "type": "DiskPressure", "status": "True", "reason": "Full", "message": "no space",
-            "lastHeartbeatTime": time });
-        let other =
-            json!({ "type": "NetworkUnavailable", "status": "False", "message": format!("probed {time}") });
-        node(&json!({
-            "metadata": { "name": "node-a", "annotations": { "agent.example.com/alive": time, TOPOLOGY: "b0" } },
-            "status": { "conditions": [other, full] },
-        }))
-    };
-    assert_eq!(at("2026-01-01T00:00:00Z"), at("2026-01-01T00:00:10Z"));
-    let expected = NodeCondition {
-        type_: "DiskPressure".to_owned(),
-        status: "True".to_owned(),
-        reason: "Full".to_owned(),
-        message: "no space".to_owned(),
-    };
-    assert_eq!(at("2026-01-01T00:00:00Z").conditions, [expected]);
-    let annotations = BTreeMap::from([(TOPOLOGY.to_owned(), "b0".to_owned())]);
-    assert_eq!(at("2026-01-01T00:00:00Z").annotations, annotations);
 }

@@ -1,6 +1,6 @@
 //! Whom an eviction must not take while Slurm is silent.
 
-use crate::plan::scene::Scene;
+use crate::plan::fixture::Fixture;
 use crate::slurm::View;
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -21,20 +21,20 @@ fn seen(state: Option<&str>, protected: bool) -> Value {
 }
 
 /// Slurm has been silent for so long.
-fn silent(scene: Scene, seconds: u64) -> Scene {
-    let mut scene = scene.unknown();
-    scene.observed.silence = Duration::from_secs(seconds);
-    scene
+fn silent(fixture: Fixture, seconds: u64) -> Fixture {
+    let mut fixture = fixture.unknown();
+    fixture.observed.unreachable_for = Duration::from_secs(seconds);
+    fixture
 }
 
 /// The same, and by now there is nobody who could be asked.
-fn given_up(scene: Scene, seconds: u64) -> Scene {
-    silent(scene, seconds).view(View::NotExpected)
+fn given_up(fixture: Fixture, seconds: u64) -> Fixture {
+    silent(fixture, seconds).view(View::NotExpected)
 }
 
 /// What becomes of the label of `gpu-0`.
-fn change(scene: &Scene) -> &'static str {
-    let mirrors = scene.plan().pod_mirrors;
+fn change(fixture: &Fixture) -> &'static str {
+    let mirrors = fixture.plan().pod_mirrors;
     match mirrors.iter().find_map(|mirror| mirror.labels.get(POD_PROTECT)) {
         None => "stays",
         Some(None) => "goes",
@@ -53,34 +53,34 @@ fn whoever_was_seen_in_slurm_is_protected_once_slurm_is_silent_for_long(
     #[case] expected: &str,
 ) {
     for silent in [silent, given_up] {
-        let scene = Scene::new(&json!({ "replicas": 1 })).worker("gpu-0", &seen(state, false));
-        assert_eq!(change(&silent(scene, seconds)), expected);
+        let fixture = Fixture::new(&json!({ "replicas": 1 })).worker("gpu-0", &seen(state, false));
+        assert_eq!(change(&silent(fixture, seconds)), expected);
     }
 }
 
 #[test]
 fn an_idle_worker_is_free_again_when_slurm_says_so() {
-    let scene = Scene::new(&json!({ "replicas": 1 })).worker("gpu-0", &seen(Some("Idle"), true));
-    assert_eq!(change(&silent(scene, 300)), "stays", "it has the label");
-    let scene = Scene::new(&json!({ "replicas": 1 })).worker("gpu-0", &seen(Some("Idle"), true)).slurm(
+    let fixture = Fixture::new(&json!({ "replicas": 1 })).worker("gpu-0", &seen(Some("Idle"), true));
+    assert_eq!(change(&silent(fixture, 300)), "stays", "it has the label");
+    let fixture = Fixture::new(&json!({ "replicas": 1 })).worker("gpu-0", &seen(Some("Idle"), true)).slurm(
         "gpu-0",
         &["IDLE"],
         "",
     );
-    assert_eq!(change(&scene), "goes");
+    assert_eq!(change(&fixture), "goes");
 }
 
 #[test]
 fn where_workers_are_not_protected_silence_changes_nothing() {
     let spec = json!({ "replicas": 1, "workloadDisruptionProtection": false });
-    let scene = Scene::new(&spec).worker("gpu-0", &seen(Some("Idle"), false));
-    assert_eq!(change(&silent(scene, 300)), "stays");
+    let fixture = Fixture::new(&spec).worker("gpu-0", &seen(Some("Idle"), false));
+    assert_eq!(change(&silent(fixture, 300)), "stays");
 }
 
 #[test]
 fn where_slurm_was_never_expected_nobody_is_protected_from_it() {
-    let scene = Scene::new(&json!({ "replicas": 1 })).worker("gpu-0", &seen(None, false));
-    assert_eq!(change(&given_up(scene, 300)), "stays");
+    let fixture = Fixture::new(&json!({ "replicas": 1 })).worker("gpu-0", &seen(None, false));
+    assert_eq!(change(&given_up(fixture, 300)), "stays");
 }
 
 #[rstest]
@@ -91,11 +91,11 @@ fn where_slurm_was_never_expected_nobody_is_protected_from_it() {
 fn the_moment_is_not_missed(
     #[case] state: Option<&str>,
     #[case] protected: bool,
-    #[case] silence: u64,
+    #[case] unreachable_for: u64,
     #[case] again: Option<u64>,
 ) {
     for silent in [silent, given_up] {
-        let scene = Scene::new(&json!({ "replicas": 1 })).worker("gpu-0", &seen(state, protected));
-        assert_eq!(silent(scene, silence).plan().again, again.map(Duration::from_secs));
+        let fixture = Fixture::new(&json!({ "replicas": 1 })).worker("gpu-0", &seen(state, protected));
+        assert_eq!(silent(fixture, unreachable_for).plan().requeue_after, again.map(Duration::from_secs));
     }
 }

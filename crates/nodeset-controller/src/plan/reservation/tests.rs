@@ -1,12 +1,12 @@
 use super::*;
-use crate::plan::release::{hold, release};
-use crate::plan::scene::{self, Scene};
+use crate::plan::finalizers::{missing_finalizers, remove_finalizers};
+use crate::plan::fixture::{self, Fixture};
 use crate::plan::testing::minute;
 use crate::slurm::Snapshot;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use rstest::rstest;
 use serde_json::{Value, json};
-use slinky_api::v1beta1::NodeSetStatus;
+use slinky_api::v1beta1::{NodeSetStatus, UpdateStrategyType};
 use slurm_rest::ReservationRequest;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,14 +16,14 @@ mod input;
 const NAME: &str = "SlurmOperatorMaint-gpu";
 /// All decisions here are made at `minute(60)`.
 const NOW: i64 = 60;
-/// What the status remembers of the usual wish.
+/// What the status remembers of the usual desired.
 const WISH: &str = "SlurmOperatorMaint-gpu starts 2023-03-28T12:40:00Z for 30 min [IGNORE_JOBS, MAINT]";
 /// What the status remembers of the same every day.
 const DAILY: &str =
     "SlurmOperatorMaint-gpu starts 2023-03-28T12:40:00Z for 30 min [DAILY, IGNORE_JOBS, MAINT]";
 
 /// A NodeSet called `gpu` with two workers that wishes to be updated then, and a Slurm without reservations.
-struct World(Scene);
+struct World(Fixture);
 
 impl World {
     fn new(start: i64, flags: &[&str]) -> Self {
@@ -36,8 +36,8 @@ impl World {
 
     fn of(schedule: &Value) -> Self {
         let strategy = json!({ "type": "ScheduledUpdate", "scheduledUpdate": schedule });
-        let scene = Scene::new(&json!({ "replicas": 2, "updateStrategy": strategy })).workers(2);
-        Self(scene).known(|known| known.reservations = Some(BTreeMap::new()))
+        let fixture = Fixture::new(&json!({ "replicas": 2, "updateStrategy": strategy })).workers(2);
+        Self(fixture).known(|known| known.reservations = Some(BTreeMap::new()))
     }
 
     fn known(mut self, change: impl FnOnce(&mut Snapshot)) -> Self {
@@ -66,13 +66,13 @@ impl World {
         Self(self.0.nodeset(|nodeset| nodeset.metadata.finalizers = Some(finalizers)))
     }
 
-    /// The status says that this wish was fulfilled.
-    fn remembering(self, wish: &str) -> Self {
+    /// The status says that this desired was fulfilled.
+    fn remembering(self, desired: &str) -> Self {
         let condition = Condition {
             type_: RESERVATION_CREATED.to_owned(),
             status: "True".to_owned(),
             reason: "Created".to_owned(),
-            message: wish.to_owned(),
+            message: desired.to_owned(),
             observed_generation: Some(1),
             last_transition_time: Time(minute(0)),
         };
@@ -117,14 +117,14 @@ impl World {
 }
 
 fn short(effect: &Effect) -> String {
-    if let Effect::Reserve(request) = effect {
+    if let Effect::PutReservation(request) = effect {
         let start = request.start.duration_since(minute(0)).as_mins();
         let (minutes, flags, nodes) = (request.minutes, request.flags.join(","), request.nodes.join(","));
         format!("reserve {nodes} at {start} for {minutes}: {flags}")
-    } else if let Effect::ReserveNodes { name, nodes } = effect {
+    } else if let Effect::SetReservationNodes { name, nodes } = effect {
         format!("{name} gets {}", nodes.join(","))
     } else {
-        scene::short(effect)
+        fixture::short(effect)
     }
 }
 
@@ -134,7 +134,7 @@ const MAKE: &str = "reserve gpu-0,gpu-1 at 120 for 30: IGNORE_JOBS,MAINT";
 fn what_is_wished_for_is_asked_for() {
     let world = World::new(120, &["daily", "MAINT", " force_start "]).held();
     let effects = world.decide().effects;
-    let [Effect::Reserve(request)] = effects.as_slice() else { panic!("{effects:?}") };
+    let [Effect::PutReservation(request)] = effects.as_slice() else { panic!("{effects:?}") };
     let expected = ReservationRequest {
         name: NAME.to_owned(),
         start: minute(120),
@@ -164,7 +164,10 @@ fn what_is_wished_for_is_asked_for() {
 #[case::for_nobody(World::usual().held().spec(|spec| spec.replicas = 0), false, &[])]
 fn one_is_made(#[case] world: World, #[case] held_first: bool, #[case] effects: &[&str]) {
     let plan = world.decide();
-    assert_eq!((plan.hold, plan.effects.iter().map(short).collect::<Vec<_>>()), (held_first, told(effects)));
+    assert_eq!(
+        (plan.needs_finalizer, plan.effects.iter().map(short).collect::<Vec<_>>()),
+        (held_first, told(effects))
+    );
     assert!(plan.obstacle.is_none(), "{plan:?}");
 }
 
@@ -274,7 +277,7 @@ fn with_another_strategy_it_goes_and_then_its_finalizer(
     let world = world.strategy(strategy);
     assert_eq!(world.effects(), told(effects));
     let nodeset = &world.0.observed.nodeset;
-    assert_eq!(matters(nodeset), holds(nodeset, RESERVATION_FINALIZER));
+    assert_eq!(needs_reservations(nodeset), holds(nodeset, RESERVATION_FINALIZER));
 }
 
 #[rstest]
@@ -294,35 +297,35 @@ fn a_nodeset_that_goes_takes_it_along(#[case] has_controller: bool, #[case] effe
     if !has_controller {
         (world.0.observed.controller, world.0.observed.slurm) = (None, View::NotExpected);
     }
-    assert_eq!(release(&world.0.observed).iter().map(short).collect::<Vec<_>>(), told(effects));
+    assert_eq!(remove_finalizers(&world.0.observed).iter().map(short).collect::<Vec<_>>(), told(effects));
 }
 
 #[rstest]
 #[case::not_wanted(false, None)]
 #[case::wanted(true, Some(vec![WORKERS_FINALIZER.to_owned(), RESERVATION_FINALIZER.to_owned()]))]
 fn the_finalizer_is_taken_beside_the_others(#[case] wanted: bool, #[case] expected: Option<Vec<String>>) {
-    assert_eq!(hold(&World::usual().0.observed, wanted), expected);
-    assert_eq!(hold(&World::usual().held().0.observed, wanted), None);
+    assert_eq!(missing_finalizers(&World::usual().0.observed, wanted), expected);
+    assert_eq!(missing_finalizers(&World::usual().held().0.observed, wanted), None);
 }
 
 #[rstest]
-#[case::nothing_to_tell(World::usual(), Told::Nothing)]
-#[case::seen(World::usual().held().reserved(120, 30, &[]), Told::Exists(WISH.to_owned()))]
-#[case::seen_of_another_operator(World::usual().remembering("").reserved(120, 30, &[]), Told::Exists(WISH.to_owned()))]
+#[case::nothing_to_tell(World::usual(), ReservationStatus::Absent)]
+#[case::seen(World::usual().held().reserved(120, 30, &[]), ReservationStatus::Exists(WISH.to_owned()))]
+#[case::seen_of_another_operator(World::usual().remembering("").reserved(120, 30, &[]), ReservationStatus::Exists(WISH.to_owned()))]
 #[case::seen_otherwise(World::usual().held().with(NAME, 180, 10, &[], "gpu-0"),
-    Told::Exists("SlurmOperatorMaint-gpu starts 2023-03-28T13:40:00Z for 10 min [IGNORE_JOBS, MAINT, SPEC_NODES]".to_owned()))]
-#[case::not_changed_yet(World::usual().held().remembering("before").reserved(180, 30, &[]), Told::Exists("before".to_owned()))]
-#[case::gone(World::usual().held().remembering(WISH), Told::Gone(WISH.to_owned()))]
-#[case::unknown(World(World::usual().remembering(WISH).0.unknown()), Told::AsBefore)]
-#[case::of_somebody_else(World::usual().reserved(120, 30, &[]), Told::Nothing)]
-#[case::bad_wish(World::of(&json!({ "startTime": minute(120), "duration": "soon" })).remembering(WISH), Told::AsBefore)]
+    ReservationStatus::Exists("SlurmOperatorMaint-gpu starts 2023-03-28T13:40:00Z for 10 min [IGNORE_JOBS, MAINT, SPEC_NODES]".to_owned()))]
+#[case::not_changed_yet(World::usual().held().remembering("before").reserved(180, 30, &[]), ReservationStatus::Exists("before".to_owned()))]
+#[case::gone(World::usual().held().remembering(WISH), ReservationStatus::Ended(WISH.to_owned()))]
+#[case::unknown(World(World::usual().remembering(WISH).0.unknown()), ReservationStatus::Unchanged)]
+#[case::of_somebody_else(World::usual().reserved(120, 30, &[]), ReservationStatus::Absent)]
+#[case::bad_wish(World::of(&json!({ "startTime": minute(120), "duration": "soon" })).remembering(WISH), ReservationStatus::Unchanged)]
 #[case::another_strategy(World::usual().held().remembering(WISH).reserved(120, 30, &[])
-    .strategy(UpdateStrategyType::OnDelete), Told::Nothing)]
+    .strategy(UpdateStrategyType::OnDelete), ReservationStatus::Absent)]
 #[case::another_strategy_and_no_finalizer(World::usual().remembering(WISH).reserved(120, 30, &[])
-    .strategy(UpdateStrategyType::OnDelete), Told::AsBefore)]
-#[case::no_workers(World::usual().held().remembering(WISH).spec(|spec| spec.replicas = 0), Told::Nothing)]
-fn what_is_told(#[case] world: World, #[case] expected: Told) {
-    assert_eq!(world.decide().told, expected);
+    .strategy(UpdateStrategyType::OnDelete), ReservationStatus::Unchanged)]
+#[case::no_workers(World::usual().held().remembering(WISH).spec(|spec| spec.replicas = 0), ReservationStatus::Absent)]
+fn what_is_told(#[case] world: World, #[case] expected: ReservationStatus) {
+    assert_eq!(world.decide().status, expected);
 }
 
 #[rstest]

@@ -1,6 +1,6 @@
 //! Claims of workers that go: only a smaller number takes them along.
 
-use crate::plan::scene::Scene;
+use crate::plan::fixture::Fixture;
 use crate::plan::testing::merge;
 use crate::plan::{Effect, testing::minute};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
@@ -8,8 +8,8 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 /// One worker like this with a claim, which goes with workers that are not wanted any more.
-fn scene(replicas: usize, worker: &Value, owners: &Value) -> Scene {
-    let mut scene = Scene::new(&json!({
+fn fixture(replicas: usize, worker: &Value, owners: &Value) -> Fixture {
+    let mut fixture = Fixture::new(&json!({
         "replicas": replicas,
         "volumeClaimTemplates": [{ "metadata": { "name": "data" } }],
         "persistentVolumeClaimRetentionPolicy": { "whenScaled": "Delete", "whenDeleted": "Retain" },
@@ -18,14 +18,14 @@ fn scene(replicas: usize, worker: &Value, owners: &Value) -> Scene {
     .slurm("gpu-0", &["IDLE"], "");
     let claim = json!({ "metadata": { "name": "data-gpu-0", "uid": "c", "resourceVersion": "5", "ownerReferences": owners } });
     let claim: PersistentVolumeClaim = serde_json::from_value(claim).unwrap();
-    scene.observed.claims.insert("data-gpu-0".to_owned(), claim.into());
-    scene
+    fixture.observed.claims.insert("data-gpu-0".to_owned(), claim.into());
+    fixture
 }
 
 /// Whom the claim is given to, if it changes hands.
-fn owners(scene: &Scene) -> Option<Vec<String>> {
-    scene.plan().effects.iter().find_map(|effect| {
-        let Effect::Own { owners, .. } = effect else { return None };
+fn owners(fixture: &Fixture) -> Option<Vec<String>> {
+    fixture.plan().effects.iter().find_map(|effect| {
+        let Effect::SetClaimOwners { owners, .. } = effect else { return None };
         Some(owners.iter().map(|owner| format!("{} {}", owner.kind, owner.uid)).collect())
     })
 }
@@ -42,29 +42,34 @@ fn old(change: &Value) -> Value {
 }
 
 #[rstest]
-#[case::not_wanted_any_more(scene(0, &json!({}), &json!([])), true)]
-#[case::not_wanted_and_marked(scene(0, &marked(Some("scale-in")), &json!([])), true)]
-#[case::staying(scene(1, &json!({}), &json!([])), false)]
-#[case::outdated(scene(1, &old(&json!({})), &json!([])), false)]
-#[case::outdated_and_marked(scene(1, &old(&marked(Some("update"))), &json!([])), false)]
+#[case::not_wanted_any_more(fixture(0, &json!({}), &json!([])), true)]
+#[case::not_wanted_and_marked(fixture(0, &marked(Some("scale-in")), &json!([])), true)]
+#[case::staying(fixture(1, &json!({}), &json!([])), false)]
+#[case::outdated(fixture(1, &old(&json!({})), &json!([])), false)]
+#[case::outdated_and_marked(fixture(1, &old(&marked(Some("update"))), &json!([])), false)]
 #[case::on_a_cordoned_node(
-    scene(1, &json!({}), &json!([])).host("node-a", &json!({ "spec": { "unschedulable": true } })), false
+    fixture(1, &json!({}), &json!([])).host("node-a", &json!({ "spec": { "unschedulable": true } })), false
 )]
-#[case::cordoned_by_a_person(scene(1, &marked(None), &json!([])), false)]
-#[case::failed(scene(1, &json!({ "status": { "phase": "Failed" } }), &json!([])), false)]
-#[case::unknown_to_slurm(scene(1, &json!({}), &json!([])).without_slurm_node("gpu-0"), false)]
+#[case::cordoned_by_a_person(fixture(1, &marked(None), &json!([])), false)]
+#[case::failed(fixture(1, &json!({ "status": { "phase": "Failed" } }), &json!([])), false)]
+#[case::unknown_to_slurm(fixture(1, &json!({}), &json!([])).without_slurm_node("gpu-0"), false)]
 #[case::of_a_nodeset_that_goes(
-    scene(1, &json!({}), &json!([])).nodeset(|nodeset| nodeset.metadata.deletion_timestamp =
+    fixture(1, &json!({}), &json!([])).nodeset(|nodeset| nodeset.metadata.deletion_timestamp =
         Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(minute(0)))), false
 )]
-fn a_worker_takes_its_claims_along(#[case] scene: Scene, #[case] expected: bool) {
-    assert_eq!(owners(&scene), expected.then(|| vec!["Pod uid-gpu-0".to_owned()]), "{:?}", scene.effects());
+fn a_worker_takes_its_claims_along(#[case] fixture: Fixture, #[case] expected: bool) {
+    assert_eq!(
+        owners(&fixture),
+        expected.then(|| vec!["Pod uid-gpu-0".to_owned()]),
+        "{:?}",
+        fixture.effects()
+    );
 }
 
 #[test]
 fn a_worker_that_is_wanted_again_gives_its_claims_back() {
     let owner = json!([{ "apiVersion": "v1", "kind": "Pod", "name": "gpu-0", "uid": "uid-gpu-0", "controller": true,
         "blockOwnerDeletion": true }]);
-    assert_eq!(owners(&scene(1, &marked(Some("scale-in")), &owner)), Some(vec![]));
-    assert_eq!(owners(&scene(0, &marked(Some("scale-in")), &owner)), None, "it has them already");
+    assert_eq!(owners(&fixture(1, &marked(Some("scale-in")), &owner)), Some(vec![]));
+    assert_eq!(owners(&fixture(0, &marked(Some("scale-in")), &owner)), None, "it has them already");
 }

@@ -1,6 +1,6 @@
 //! Cordons and drains: what Kubernetes says reaches Slurm, what people did stays.
 
-use crate::plan::scene::Scene;
+use crate::plan::fixture::Fixture;
 use crate::plan::testing::minute;
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -10,28 +10,28 @@ fn cordoned_by(by: Option<&str>) -> Value {
         "nodeset.slinky.slurm.net/pod-cordon": "true", "nodeset.slinky.slurm.net/pod-cordon-by": by } } })
 }
 
-fn one(change: &Value, states: &[&str], reason: &str) -> Scene {
-    Scene::new(&json!({ "replicas": 1 })).worker("gpu-0", change).slurm("gpu-0", states, reason)
+fn one(change: &Value, states: &[&str], reason: &str) -> Fixture {
+    Fixture::new(&json!({ "replicas": 1 })).worker("gpu-0", change).slurm("gpu-0", states, reason)
 }
 
-fn on_cordoned_node(scene: Scene) -> Scene {
-    scene.host("node-a", &json!({ "spec": { "unschedulable": true } }))
+fn on_cordoned_node(fixture: Fixture) -> Fixture {
+    fixture.host("node-a", &json!({ "spec": { "unschedulable": true } }))
 }
 
 #[test]
 fn a_cordoned_kubernetes_node_is_drained_in_slurm() {
-    let scene = on_cordoned_node(one(&json!({}), &["IDLE"], ""));
+    let fixture = on_cordoned_node(one(&json!({}), &["IDLE"], ""));
     let reason = "slurm-operator: Node (node-a) was cordoned, Pod (ns/gpu-0) must be cordoned";
-    assert_eq!(scene.effects(), [format!("mark gpu-0 for node and drain: {reason}")]);
+    assert_eq!(fixture.effects(), [format!("mark gpu-0 for node and drain: {reason}")]);
 }
 
 #[test]
 fn an_uncordoned_kubernetes_node_is_undrained_whatever_the_strategy() {
     for strategy in ["RollingUpdate", "OnDelete"] {
-        let scene = Scene::new(&json!({ "replicas": 1, "updateStrategy": { "type": strategy } }))
+        let fixture = Fixture::new(&json!({ "replicas": 1, "updateStrategy": { "type": strategy } }))
             .worker("gpu-0", &cordoned_by(Some("node")))
             .slurm("gpu-0", &["IDLE", "DRAIN"], "slurm-operator: x");
-        assert_eq!(scene.effects(), [r#"unmark gpu-0 Undrain("gpu-0")"#], "{strategy}");
+        assert_eq!(fixture.effects(), [r#"unmark gpu-0 Undrain("gpu-0")"#], "{strategy}");
     }
 }
 
@@ -48,23 +48,24 @@ fn a_node_that_somebody_else_has_a_say_about_is_left_alone(#[case] states: &[&st
 
 #[test]
 fn a_drain_of_a_person_survives_our_own_mark() {
-    let scene = one(&cordoned_by(Some("node")), &["IDLE", "DRAIN"], "disk");
-    assert_eq!(scene.effects(), ["unmark gpu-0 "], "the mark goes, the drain stays");
+    let fixture = one(&cordoned_by(Some("node")), &["IDLE", "DRAIN"], "disk");
+    assert_eq!(fixture.effects(), ["unmark gpu-0 "], "the mark goes, the drain stays");
 }
 
 #[test]
 fn a_pod_that_a_person_cordoned_is_drained_and_stays_so() {
-    let scene = one(&cordoned_by(None), &["IDLE"], "");
-    assert_eq!(scene.effects(), ["drain gpu-0: slurm-operator: Pod (ns/gpu-0) was cordoned"]);
+    let fixture = one(&cordoned_by(None), &["IDLE"], "");
+    assert_eq!(fixture.effects(), ["drain gpu-0: slurm-operator: Pod (ns/gpu-0) was cordoned"]);
     let drained = one(&cordoned_by(None), &["IDLE", "DRAIN"], "slurm-operator: Pod (ns/gpu-0) was cordoned");
     assert!(drained.effects().is_empty(), "{:?}", drained.effects());
 }
 
 #[test]
 fn a_cordon_of_a_person_outlives_a_mark_of_ours() {
-    let scene = one(&cordoned_by(Some("person,scale-in")), &["IDLE", "DRAIN"], "slurm-operator: x");
-    let plan = scene.plan();
-    let crate::plan::Effect::Restore { unmark: true, person: true, undo: None, .. } = &plan.effects[0] else {
+    let fixture = one(&cordoned_by(Some("person,scale-in")), &["IDLE", "DRAIN"], "slurm-operator: x");
+    let plan = fixture.plan();
+    let crate::plan::Effect::Uncordon { unmark: true, person: true, undo: None, .. } = &plan.effects[0]
+    else {
         panic!("{:?}", plan.effects)
     };
 }
@@ -74,8 +75,8 @@ fn a_cordon_of_a_person_outlives_a_mark_of_ours() {
 #[case::of_a_person("disk", false)]
 #[case::nobodys("", false)]
 fn a_drain_without_mark_is_undone_if_it_is_ours(#[case] reason: &str, #[case] undone: bool) {
-    let scene = one(&json!({}), &["IDLE", "DRAIN"], reason);
-    assert_eq!(!scene.effects().is_empty(), undone, "{:?}", scene.effects());
+    let fixture = one(&json!({}), &["IDLE", "DRAIN"], reason);
+    assert_eq!(!fixture.effects().is_empty(), undone, "{:?}", fixture.effects());
 }
 
 /// A node with a reason given at minute 10.
@@ -110,18 +111,18 @@ fn what_we_replaced_comes_back_and_nothing_else(
         "status": { "containerStatuses": [{ "name": "slurmd", "image": "", "imageID": "", "ready": true,
             "restartCount": 0, "state": { "running": { "startedAt": minute(pod_made) } } }] },
     });
-    let scene = Scene::new(&json!({ "replicas": 1 })).worker("gpu-0", &made).slurm_node(told(
+    let fixture = Fixture::new(&json!({ "replicas": 1 })).worker("gpu-0", &made).slurm_node(told(
         states,
         reason,
         slurmd_started,
     ));
-    assert_eq!(scene.effects().join(""), expected);
+    assert_eq!(fixture.effects().join(""), expected);
 }
 
 #[test]
 fn a_worker_that_is_not_ready_is_not_put_to_work() {
-    let scene = one(&json!({ "status": { "conditions": [] } }), &["IDLE", "DRAIN"], "slurm-operator: x");
-    assert!(scene.effects().is_empty(), "{:?}", scene.effects());
+    let fixture = one(&json!({ "status": { "conditions": [] } }), &["IDLE", "DRAIN"], "slurm-operator: x");
+    assert!(fixture.effects().is_empty(), "{:?}", fixture.effects());
 }
 
 #[rstest]
@@ -146,8 +147,8 @@ fn while_its_kubernetes_node_is_cordoned_a_pod_keeps_a_mark(
     #[case] expected: &str,
 ) {
     let reason = if states.contains(&"DRAIN") { "slurm-operator: x" } else { "" };
-    let scene = on_cordoned_node(one(&cordoned_by(Some(by)), states, reason));
-    assert_eq!(scene.effects().join(""), expected);
+    let fixture = on_cordoned_node(one(&cordoned_by(Some(by)), states, reason));
+    assert_eq!(fixture.effects().join(""), expected);
 }
 
 #[rstest]

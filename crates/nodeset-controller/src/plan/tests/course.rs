@@ -4,7 +4,7 @@
 use crate::build::{build_revision, build_revision_data};
 use crate::plan::daemons::target_of;
 use crate::plan::effect::{Drain, Effect, Evidence, NewPod, NodeMirror, PodMirror, Undo};
-use crate::plan::scene::Scene;
+use crate::plan::fixture::Fixture;
 use crate::plan::testing::minute;
 use crate::plan::{Plan, RevisionStep, plan};
 use crate::slurm::View;
@@ -21,18 +21,18 @@ use std::sync::Arc;
 /// Minutes between two plans: longer than anything that is waited for.
 const STEP: i64 = 3;
 
-/// A scene in the course of time.
+/// A fixture in the course of time.
 pub struct Course {
     /// As it is now.
-    pub scene: Scene,
+    pub fixture: Fixture,
     minute: i64,
     writes: u32,
 }
 
 impl Course {
     /// It begins like this.
-    pub const fn of(scene: Scene) -> Self {
-        Self { scene, minute: 60, writes: 0 }
+    pub const fn of(fixture: Fixture) -> Self {
+        Self { fixture, minute: 60, writes: 0 }
     }
 
     /// Lets so many plans be carried out, or as many as it takes until one has nothing to do; gives that one.
@@ -52,13 +52,13 @@ impl Course {
 
     /// What is planned now.
     pub fn plan(&self) -> Plan {
-        plan(&self.scene.observed, minute(self.minute))
+        plan(&self.fixture.observed, minute(self.minute))
     }
 
     /// In the order of the executor: whoever is wanted goes back to work before anybody is deleted.
     fn carry_out(&mut self, plan: &Plan) {
         let is_last = |effect: &&Effect| effect.is_delete();
-        let is_restore = |effect: &&Effect| matches!(effect, Effect::Restore { .. });
+        let is_restore = |effect: &&Effect| matches!(effect, Effect::Uncordon { .. });
         let first = plan.effects.iter().filter(|effect| !is_last(effect) && !is_restore(effect));
         let restores = plan.effects.iter().filter(is_restore);
         for effect in first.chain(restores).chain(plan.effects.iter().filter(is_last)) {
@@ -71,8 +71,8 @@ impl Course {
 
     fn perform(&mut self, effect: &Effect) {
         match effect {
-            Effect::Create(new) => self.create(new),
-            Effect::Retire { pod, cause, person, drain } => {
+            Effect::CreatePod(new) => self.create(new),
+            Effect::Cordon { pod, cause, person, drain } => {
                 let by = format!("{}{}", if *person { PERSON_AND } else { "" }, cause.as_str());
                 self.annotate(&pod.name, POD_CORDON, Some("true"));
                 self.annotate(&pod.name, POD_CORDON_BY, Some(&by));
@@ -81,7 +81,7 @@ impl Course {
                 }
             }
             Effect::Drain(drain) => self.drain(drain),
-            Effect::Restore { pod, unmark, person, undo } => {
+            Effect::Uncordon { pod, unmark, person, undo } => {
                 if *unmark {
                     self.annotate(&pod.name, POD_CORDON_BY, None);
                     self.annotate(&pod.name, POD_CORDON, person.then_some("true"));
@@ -90,37 +90,37 @@ impl Course {
                     self.undo(undo);
                 }
             }
-            Effect::Delete(removal) => {
+            Effect::DeletePod(removal) => {
                 if self.is_proved(&removal.evidence) {
                     self.end(&removal.pod.name);
                 }
             }
-            Effect::Adopt(pod) => {
-                let owner = controller_reference(self.scene.observed.nodeset.as_ref()).unwrap();
+            Effect::AdoptPod(pod) => {
+                let owner = controller_reference(self.fixture.observed.nodeset.as_ref()).unwrap();
                 self.edit(&pod.name, |pod| pod.metadata.owner_references = Some(vec![owner]));
             }
-            Effect::Disown(pod) => self.edit(&pod.name, |pod| pod.metadata.owner_references = None),
-            Effect::Forget { node, .. } => drop(self.nodes().remove(node)),
-            Effect::Release { .. }
-            | Effect::Own { .. }
-            | Effect::Reserve(_)
-            | Effect::ReserveNodes { .. }
-            | Effect::Unreserve(_) => panic!("nothing of that kind is in these scenes: {effect:?}"),
+            Effect::ReleasePod(pod) => self.edit(&pod.name, |pod| pod.metadata.owner_references = None),
+            Effect::DeleteNodeRecord { node, .. } => drop(self.nodes().remove(node)),
+            Effect::SetFinalizers { .. }
+            | Effect::SetClaimOwners { .. }
+            | Effect::PutReservation(_)
+            | Effect::SetReservationNodes { .. }
+            | Effect::DeleteReservation(_) => panic!("nothing of that kind is in these scenes: {effect:?}"),
         }
     }
 
     /// What a look right before the delete shows.
     fn is_proved(&mut self, evidence: &Evidence) -> bool {
         match evidence {
-            Evidence::Needless => true,
-            Evidence::NoSlurm => matches!(self.scene.observed.slurm, View::NotExpected),
+            Evidence::NotNeeded => true,
+            Evidence::SlurmNotExpected => matches!(self.fixture.observed.slurm, View::NotExpected),
             Evidence::Absent(node) => !self.nodes().contains_key(node),
             Evidence::Drained(node) => self.nodes().get(node).is_some_and(Node::is_drained),
         }
     }
 
     fn nodes(&mut self) -> &mut BTreeMap<String, Node> {
-        let View::Known(known) = &mut self.scene.observed.slurm else { panic!("Slurm is not known") };
+        let View::Known(known) = &mut self.fixture.observed.slurm else { panic!("Slurm is not known") };
         &mut Arc::make_mut(&mut known.snapshot).nodes
     }
 
@@ -133,7 +133,7 @@ impl Course {
     fn edit(&mut self, name: &str, change: impl FnOnce(&mut Pod)) {
         self.writes += 1;
         let version = format!("w{}", self.writes);
-        let mut pods = self.scene.observed.pods.iter_mut();
+        let mut pods = self.fixture.observed.pods.iter_mut();
         let pod = Arc::make_mut(pods.find(|pod| pod.name_any() == name).unwrap());
         change(pod);
         pod.metadata.resource_version = Some(version);
@@ -152,7 +152,7 @@ impl Course {
     /// A pod is made, and its slurmd registers.
     fn create(&mut self, new: &NewPod) {
         assert!(
-            self.scene.observed.pods.iter().all(|pod| pod.name_any() != new.name),
+            self.fixture.observed.pods.iter().all(|pod| pod.name_any() != new.name),
             "{} is there",
             new.name
         );
@@ -161,7 +161,7 @@ impl Course {
         pod.metadata.uid = Some(format!("made-{}", self.writes));
         pod.metadata.creation_timestamp =
             Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(minute(self.minute)));
-        self.scene.observed.pods.push(Arc::new(pod));
+        self.fixture.observed.pods.push(Arc::new(pod));
         self.start(&new.name);
     }
 
@@ -178,7 +178,7 @@ impl Course {
             pod.spec.get_or_insert_default().node_name = Some(target);
             pod.status = serde_json::from_value(status).unwrap();
         });
-        let pods = &self.scene.observed.pods;
+        let pods = &self.fixture.observed.pods;
         let node = Worker::new(pods.iter().find(|pod| pod.name_any() == name).unwrap().clone()).slurm_name;
         let fresh = Node { name: node.clone(), state: vec![NodeState::Idle], ..Node::default() };
         // Slurm returns nobody to service by itself.
@@ -189,12 +189,12 @@ impl Course {
     /// A pod ends. Its last words take its node down, unless somebody drained it.
     fn end(&mut self, name: &str) {
         let (mut gone, mut left) = (None, vec![]);
-        for pod in std::mem::take(&mut self.scene.observed.pods) {
+        for pod in std::mem::take(&mut self.fixture.observed.pods) {
             if pod.name_any() == name { gone = Some(Worker::new(pod)) } else { left.push(pod) }
         }
         let is_shared = |node: &str| left.iter().any(|pod| Worker::new(pod.clone()).slurm_name == node);
         let node = gone.map(|worker| worker.slurm_name).filter(|node| !is_shared(node));
-        self.scene.observed.pods = left;
+        self.fixture.observed.pods = left;
         let now = minute(self.minute);
         self.node(&node.unwrap_or_default(), |node| {
             if !node.is(&NodeState::Drain) && !node.is(&NodeState::Down) {
@@ -234,7 +234,7 @@ impl Course {
         let exact = |pod: &Arc<Pod>| {
             pod.name_any() == mirror.pod.name && pod.resource_version() == Some(mirror.pod.version.clone())
         };
-        if !self.scene.observed.pods.iter().any(exact) {
+        if !self.fixture.observed.pods.iter().any(exact) {
             return;
         }
         self.edit(&mirror.pod.name, |pod| {
@@ -264,7 +264,7 @@ impl Course {
     }
 
     fn keep_revision(&mut self, step: &RevisionStep) {
-        let observed = &mut self.scene.observed;
+        let observed = &mut self.fixture.observed;
         match step {
             RevisionStep::Create { hash, number } => {
                 let nodeset = observed.nodeset.as_ref();
@@ -286,7 +286,7 @@ impl Course {
             node.state.iter_mut().filter(|state| busy(state)).for_each(|state| *state = NodeState::Idle);
             node.state.retain(|state| *state != NodeState::Completing);
         }
-        for worker in self.scene.observed.pods.clone().into_iter().map(Worker::new) {
+        for worker in self.fixture.observed.pods.clone().into_iter().map(Worker::new) {
             if worker.terminating {
                 self.end(&worker.name());
             } else if !worker.started && !worker.is_finished() {
@@ -311,5 +311,5 @@ pub fn is_empty(plan: &Plan) -> bool {
         && plan.pod_mirrors.is_empty()
         && plan.node_mirrors.is_empty()
         && plan.revisions.steps.is_empty()
-        && plan.hold.is_none()
+        && plan.add_finalizers.is_none()
 }

@@ -4,10 +4,10 @@ use super::course::Course;
 use super::properties::{Case, case, pod};
 use crate::plan::daemons::target_of;
 use crate::plan::effect::{Effect, Evidence};
-use crate::plan::scene::Scene;
+use crate::plan::fixture::Fixture;
 use crate::plan::testing::merge;
 use crate::plan::{NewPod, Plan};
-use crate::slurm::Sight;
+use crate::slurm::NodeLookup;
 use crate::worker::Worker;
 use k8s_openapi::api::core::v1::Pod;
 use proptest::prelude::*;
@@ -54,8 +54,8 @@ fn on(host: usize, case: &Case) -> Value {
     daemon
 }
 
-fn scene(hosts: &[Host], pods: &[(usize, Case)]) -> Scene {
-    let mut scene = Scene::new(&json!({ "scalingMode": "DaemonSet" }));
+fn fixture(hosts: &[Host], pods: &[(usize, Case)]) -> Fixture {
+    let mut fixture = Fixture::new(&json!({ "scalingMode": "DaemonSet" }));
     for (number, host) in hosts.iter().enumerate() {
         let change = match host {
             Host::Fits => json!({}),
@@ -64,15 +64,15 @@ fn scene(hosts: &[Host], pods: &[(usize, Case)]) -> Scene {
             Host::Repels => json!({ "spec": { "taints": [{ "key": "mine", "effect": "NoExecute" }] } }),
             Host::Gone => continue,
         };
-        scene = scene.host(&host_name(number), &change);
+        fixture = fixture.host(&host_name(number), &change);
     }
     for (number, (host, case)) in pods.iter().enumerate() {
-        scene = scene.worker(&format!("gpu-x{number}"), &on(*host, case));
+        fixture = fixture.worker(&format!("gpu-x{number}"), &on(*host, case));
         if let Some(states) = case.slurm {
-            scene = scene.slurm(&host_name(*host), states, case.reason);
+            fixture = fixture.slurm(&host_name(*host), states, case.reason);
         }
     }
-    scene
+    fixture
 }
 
 fn target(new: &NewPod) -> String {
@@ -82,7 +82,7 @@ fn target(new: &NewPod) -> String {
 
 fn created(plan: &Plan) -> Vec<String> {
     let news = plan.effects.iter().filter_map(|effect| {
-        let Effect::Create(new) = effect else { return None };
+        let Effect::CreatePod(new) = effect else { return None };
         Some(target(new))
     });
     news.collect()
@@ -97,7 +97,7 @@ proptest! {
 
     #[test]
     fn a_node_gets_one_worker_and_only_if_it_fits((hosts, pods) in world()) {
-        let plan = scene(&hosts, &pods).plan();
+        let plan = fixture(&hosts, &pods).plan();
         let created = created(&plan);
         prop_assert_eq!(created.iter().collect::<BTreeSet<_>>().len(), created.len(), "{:?}", created);
         for host in created.iter().filter(|name| *name != "node-a") {
@@ -110,28 +110,28 @@ proptest! {
 
     #[test]
     fn no_worker_with_a_job_is_deleted((hosts, pods) in world()) {
-        let scene = scene(&hosts, &pods);
-        let plan = scene.plan();
+        let fixture = fixture(&hosts, &pods);
+        let plan = fixture.plan();
         for effect in &plan.effects {
-            let Effect::Delete(removal) = effect else { continue };
+            let Effect::DeletePod(removal) = effect else { continue };
             let worker = worker(&plan, &removal.pod.name);
-            match (&removal.evidence, scene.observed.slurm.sight(&worker.slurm_name)) {
-                (Evidence::Drained(_), Sight::Present(node)) => prop_assert!(node.is_drained()),
-                (Evidence::Absent(_), Sight::Absent) => prop_assert!(!worker.was_busy()),
-                (Evidence::Needless, _) => {
+            match (&removal.evidence, fixture.observed.slurm.lookup(&worker.slurm_name)) {
+                (Evidence::Drained(_), NodeLookup::Present(node)) => prop_assert!(node.is_drained()),
+                (Evidence::Absent(_), NodeLookup::Absent) => prop_assert!(!worker.was_busy()),
+                (Evidence::NotNeeded, _) => {
                     prop_assert!(worker.is_finished() || (!worker.started && !worker.was_registered())
                         || worker.node.is_none());
                 }
-                (evidence, sight) => prop_assert!(false, "{evidence:?} with {sight:?}"),
+                (evidence, lookup) => prop_assert!(false, "{evidence:?} with {lookup:?}"),
             }
         }
     }
 
     #[test]
     fn without_word_from_slurm_no_worker_is_touched((hosts, pods) in world()) {
-        let plan = scene(&hosts, &pods).unknown().plan();
+        let plan = fixture(&hosts, &pods).unknown().plan();
         for effect in &plan.effects {
-            if let Effect::Delete(removal) = effect {
+            if let Effect::DeletePod(removal) = effect {
                 let worker = worker(&plan, &removal.pod.name);
                 prop_assert!(worker.is_finished() || !worker.started, "{removal:?}");
             } else {
@@ -142,21 +142,21 @@ proptest! {
 
     #[test]
     fn the_order_of_pods_decides_nothing((hosts, pods) in world(), seed in any::<u64>()) {
-        let mut scene = scene(&hosts, &pods);
-        let told = |scene: &Scene| {
-            let plan = scene.plan();
+        let mut fixture = fixture(&hosts, &pods);
+        let told = |fixture: &Fixture| {
+            let plan = fixture.plan();
             format!("{:?}{:?}{:?}{:?}", plan.effects, plan.pod_mirrors, plan.node_mirrors, plan.waiting)
         };
-        let before = told(&scene);
-        let count = scene.observed.pods.len().max(1);
-        scene.observed.pods.rotate_left(usize::try_from(seed % 7).unwrap() % count);
-        scene.observed.pods.reverse();
-        prop_assert_eq!(before, told(&scene));
+        let before = told(&fixture);
+        let count = fixture.observed.pods.len().max(1);
+        fixture.observed.pods.rotate_left(usize::try_from(seed % 7).unwrap() % count);
+        fixture.observed.pods.reverse();
+        prop_assert_eq!(before, told(&fixture));
     }
 
     #[test]
     fn every_node_that_fits_has_one_worker_in_the_end((hosts, pods) in world()) {
-        let mut course = Course::of(scene(&hosts, &pods));
+        let mut course = Course::of(fixture(&hosts, &pods));
         let plan = course.until_rest(40).map_err(TestCaseError::fail)?;
         for (number, host) in hosts.iter().enumerate() {
             let name = host_name(number);

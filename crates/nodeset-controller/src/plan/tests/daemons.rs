@@ -1,12 +1,12 @@
 //! One worker on each Kubernetes node that fits.
 
-use crate::plan::scene::Scene;
+use crate::plan::fixture::Fixture;
 use crate::plan::testing::minute;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-fn scene() -> Scene {
-    Scene::new(&json!({ "scalingMode": "DaemonSet" }))
+fn fixture() -> Fixture {
+    Fixture::new(&json!({ "scalingMode": "DaemonSet" }))
 }
 
 fn on(node: &str, change: &Value) -> Value {
@@ -22,19 +22,19 @@ fn on(node: &str, change: &Value) -> Value {
 #[test]
 fn every_node_that_fits_gets_one() {
     let tainted = json!({ "spec": { "taints": [{ "key": "k", "effect": "NoSchedule" }] } });
-    let scene = scene().host("node-b", &json!({})).host("node-c", &tainted);
-    assert_eq!(scene.effects().len(), 2);
-    assert_eq!(scene.plan().desired, 2);
-    assert_eq!(scene.effects(), scene.effects(), "the names are functions of the nodes");
+    let fixture = fixture().host("node-b", &json!({})).host("node-c", &tainted);
+    assert_eq!(fixture.effects().len(), 2);
+    assert_eq!(fixture.plan().desired, 2);
+    assert_eq!(fixture.effects(), fixture.effects(), "the names are functions of the nodes");
 }
 
 #[rstest]
 #[case::failed("Failed", "delete gpu-x (Failed, needless)")]
 #[case::succeeded("Succeeded", "delete gpu-x (Succeeded, needless)")]
 fn whoever_ended_makes_room_before_the_next_one_comes(#[case] phase: &str, #[case] expected: &str) {
-    let scene =
-        scene().worker("gpu-x", &on("node-a", &json!({ "status": { "phase": phase, "conditions": [] } })));
-    assert_eq!(scene.effects(), [expected]);
+    let fixture =
+        fixture().worker("gpu-x", &on("node-a", &json!({ "status": { "phase": phase, "conditions": [] } })));
+    assert_eq!(fixture.effects(), [expected]);
 }
 
 #[rstest]
@@ -47,11 +47,11 @@ fn of_two_on_one_node_one_stays(#[case] newer_is_busy: bool, #[case] stays: &str
         conditions.extend(state.map(|state| json!({ "type": state, "status": "True" })));
         on("node-a", &json!({ "status": { "conditions": conditions } }))
     };
-    let scene = scene()
+    let fixture = fixture()
         .worker("gpu-x", &ready(1, None))
         .worker("gpu-y", &ready(2, newer_is_busy.then_some("SlurmNodeStateMixed")))
         .slurm("node-a", &["MIXED"], "");
-    let effects = scene.effects();
+    let effects = fixture.effects();
     assert_eq!(effects.len(), 1, "{effects:?}");
     assert!(!effects[0].contains(stays), "{effects:?}");
 }
@@ -60,21 +60,21 @@ fn of_two_on_one_node_one_stays(#[case] newer_is_busy: bool, #[case] stays: &str
 #[test]
 fn of_two_on_one_node_the_one_that_never_started_goes_at_once() {
     let pending = json!({ "status": { "phase": "Pending", "conditions": [], "containerStatuses": [] } });
-    let scene = scene()
+    let fixture = fixture()
         .worker("gpu-x", &on("node-a", &json!({})))
         .worker("gpu-y", &on("node-a", &pending))
         .slurm("node-a", &["MIXED"], "");
-    assert_eq!(scene.effects(), ["delete gpu-y (Unwanted, needless)"]);
+    assert_eq!(fixture.effects(), ["delete gpu-y (Unwanted, needless)"]);
 }
 
 #[test]
 fn a_node_that_no_longer_fits_loses_its_worker_once_drained() {
-    let scene = Scene::new(
+    let fixture = Fixture::new(
         &json!({ "scalingMode": "DaemonSet", "template": { "spec": { "nodeSelector": { "a": "b" } } } }),
     )
     .worker("gpu-x", &on("node-a", &json!({})))
     .slurm("node-a", &["IDLE"], "");
-    let effects = scene.effects();
+    let effects = fixture.effects();
     assert!(effects[0].starts_with("mark gpu-x for scale-in and drain"), "{effects:?}");
 }
 
@@ -84,13 +84,13 @@ fn a_node_that_no_longer_fits_loses_its_worker_once_drained() {
 #[case::of_an_administrator("maintenance", true)]
 fn a_node_that_is_away_for_a_moment_keeps_its_worker(#[case] taint: &str, #[case] leaves: bool) {
     let tainted = json!({ "spec": { "taints": [{ "key": taint, "effect": "NoExecute" }] } });
-    let scene = scene().host("node-a", &tainted).worker("gpu-x", &on("node-a", &json!({}))).slurm(
+    let fixture = fixture().host("node-a", &tainted).worker("gpu-x", &on("node-a", &json!({}))).slurm(
         "node-a",
         &["IDLE"],
         "",
     );
-    assert_eq!(!scene.effects().is_empty(), leaves, "{:?}", scene.effects());
-    assert_eq!(scene.plan().desired, usize::from(!leaves));
+    assert_eq!(!fixture.effects().is_empty(), leaves, "{:?}", fixture.effects());
+    assert_eq!(fixture.plan().desired, usize::from(!leaves));
 }
 
 #[rstest]
@@ -103,23 +103,23 @@ fn a_node_that_takes_nobody_new_is_wanted_for_whoever_stays(
 ) {
     let cordoned = json!({ "spec": { "taints": [
         { "key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule" }] } });
-    let mut scene = scene().host("node-a", &cordoned);
+    let mut fixture = fixture().host("node-a", &cordoned);
     if let Some(change) = worker {
-        scene = scene.worker("gpu-x", &on("node-a", &change));
+        fixture = fixture.worker("gpu-x", &on("node-a", &change));
     }
-    assert_eq!(scene.plan().desired, desired);
+    assert_eq!(fixture.plan().desired, desired);
 }
 
 #[test]
 fn another_hostname_is_another_worker() {
     let named =
         json!({ "metadata": { "annotations": { "nodeset.slinky.slurm.net/hostname-override": "other" } } });
-    let scene = scene().host("node-a", &named).worker("gpu-x", &on("node-a", &json!({}))).slurm(
+    let fixture = fixture().host("node-a", &named).worker("gpu-x", &on("node-a", &json!({}))).slurm(
         "node-a",
         &["IDLE"],
         "",
     );
-    let effects = scene.effects();
+    let effects = fixture.effects();
     assert!(effects[0].starts_with("mark gpu-x for update and drain"), "{effects:?}");
 }
 
@@ -132,28 +132,28 @@ fn a_pod_that_waits_for_a_node_that_is_gone_waits_no_longer() {
         &json!({ "spec": { "nodeName": "", "affinity": affinity },
         "status": { "phase": "Pending", "conditions": [], "containerStatuses": [] } }),
     );
-    let scene = scene().worker("gpu-x", &waiting).worker("gpu-y", &on("node-a", &json!({}))).slurm(
+    let fixture = fixture().worker("gpu-x", &waiting).worker("gpu-y", &on("node-a", &json!({}))).slurm(
         "node-a",
         &["IDLE"],
         "",
     );
-    assert_eq!(scene.effects(), ["delete gpu-x (NodeGone, needless)"]);
+    assert_eq!(fixture.effects(), ["delete gpu-x (NodeGone, needless)"]);
 }
 
 #[test]
 fn without_a_template_nobody_comes_or_goes() {
-    let scene = Scene::new(&json!({ "scalingMode": "DaemonSet", "extraConf": "Weight10" }))
+    let fixture = Fixture::new(&json!({ "scalingMode": "DaemonSet", "extraConf": "Weight10" }))
         .worker("gpu-x", &on("node-a", &json!({})))
         .slurm("node-a", &["IDLE"], "");
-    assert!(scene.effects().is_empty(), "{:?}", scene.effects());
+    assert!(fixture.effects().is_empty(), "{:?}", fixture.effects());
 }
 
 #[test]
 fn a_node_that_does_not_fit_gets_none() {
-    let scene = Scene::new(
+    let fixture = Fixture::new(
         &json!({ "scalingMode": "DaemonSet", "template": { "spec": { "nodeSelector": { "a": "b" } } } }),
     );
-    assert_eq!((scene.effects(), scene.plan().desired), (vec![], 0));
+    assert_eq!((fixture.effects(), fixture.plan().desired), (vec![], 0));
 }
 
 #[rstest]
@@ -162,7 +162,7 @@ fn a_node_that_does_not_fit_gets_none() {
 fn while_a_pod_is_on_its_way_out_the_next_one_comes_after(#[case] phase: &str, #[case] creates: usize) {
     let leaving =
         json!({ "metadata": { "deletionTimestamp": "2027-01-15T08:00:00Z" }, "status": { "phase": phase } });
-    let effects = scene().worker("gpu-x", &on("node-a", &leaving)).effects();
+    let effects = fixture().worker("gpu-x", &on("node-a", &leaving)).effects();
     assert_eq!(
         effects.iter().filter(|effect| effect.starts_with("create gpu-n")).count(),
         creates,

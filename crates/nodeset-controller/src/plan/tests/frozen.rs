@@ -1,6 +1,6 @@
 //! What is missing or broken costs nobody their place, and comes right by itself.
 
-use crate::plan::scene::Scene;
+use crate::plan::fixture::Fixture;
 use crate::plan::testing::merge;
 use crate::plan::{Obstacle, Plan};
 use crate::slurm::View;
@@ -33,57 +33,57 @@ fn texts(plan: &Plan) -> Vec<String> {
     plan.obstacles.iter().map(|obstacle| chain(obstacle)).collect()
 }
 
-fn held(scene: Scene) -> Scene {
+fn held(fixture: Fixture) -> Fixture {
     let finalizers = ["other", WORKERS_FINALIZER, RESERVATION_FINALIZER].map(str::to_owned).to_vec();
-    scene.nodeset(|nodeset| nodeset.metadata.finalizers = Some(finalizers))
+    fixture.nodeset(|nodeset| nodeset.metadata.finalizers = Some(finalizers))
 }
 
 /// Each of them would have something to do.
 #[rstest]
-#[case::too_few(Scene::new(&json!({ "replicas": 5 })).workers(2))]
-#[case::too_many(Scene::new(&json!({ "replicas": 0 })).workers(2))]
-#[case::outdated(Scene::new(&json!({ "replicas": 1 })).workers(1).worker("gpu-0", &old()))]
-#[case::failed(Scene::new(&json!({ "replicas": 1 })).worker("gpu-0", &json!({ "status": { "phase": "Failed" } })))]
-#[case::drained_for_scale_in(Scene::new(&json!({ "replicas": 0 })).worker("gpu-0", &marked("scale-in"))
+#[case::too_few(Fixture::new(&json!({ "replicas": 5 })).workers(2))]
+#[case::too_many(Fixture::new(&json!({ "replicas": 0 })).workers(2))]
+#[case::outdated(Fixture::new(&json!({ "replicas": 1 })).workers(1).worker("gpu-0", &old()))]
+#[case::failed(Fixture::new(&json!({ "replicas": 1 })).worker("gpu-0", &json!({ "status": { "phase": "Failed" } })))]
+#[case::drained_for_scale_in(Fixture::new(&json!({ "replicas": 0 })).worker("gpu-0", &marked("scale-in"))
     .slurm("gpu-0", &["IDLE", "DRAIN"], "slurm-operator: x"))]
-#[case::wanted_again(Scene::new(&json!({ "replicas": 1 })).worker("gpu-0", &marked("scale-in"))
+#[case::wanted_again(Fixture::new(&json!({ "replicas": 1 })).worker("gpu-0", &marked("scale-in"))
     .slurm("gpu-0", &["IDLE", "DRAIN"], "slurm-operator: x"))]
-#[case::on_a_cordoned_node(Scene::new(&json!({ "replicas": 1 })).workers(1)
+#[case::on_a_cordoned_node(Fixture::new(&json!({ "replicas": 1 })).workers(1)
     .host("node-a", &json!({ "spec": { "unschedulable": true } })))]
-#[case::without_a_worker_on_a_node(Scene::new(&json!({ "scalingMode": "DaemonSet" })))]
+#[case::without_a_worker_on_a_node(Fixture::new(&json!({ "scalingMode": "DaemonSet" })))]
 #[case::on_a_node_that_no_longer_fits(
-    Scene::new(&json!({ "scalingMode": "DaemonSet", "template": { "spec": { "nodeSelector": { "a": "b" } } } }))
+    Fixture::new(&json!({ "scalingMode": "DaemonSet", "template": { "spec": { "nodeSelector": { "a": "b" } } } }))
         .worker("gpu-x", &daemon(&json!({}))).slurm("node-a", &["IDLE"], "")
 )]
-#[case::with_a_reservation_that_nobody_wants(held(Scene::new(&json!({ "replicas": 1 })).workers(1)).view(View::NotExpected))]
-fn without_its_controller_a_nodeset_does_nothing(#[case] mut scene: Scene) {
-    assert!(!scene.effects().is_empty(), "it would have something to do");
-    let controller = scene.observed.controller.take();
-    for change in [Scene::unknown, |scene: Scene| scene.view(View::NotExpected), |scene| scene] {
-        let plan = scene.plan();
+#[case::with_a_reservation_that_nobody_wants(held(Fixture::new(&json!({ "replicas": 1 })).workers(1)).view(View::NotExpected))]
+fn without_its_controller_a_nodeset_does_nothing(#[case] mut fixture: Fixture) {
+    assert!(!fixture.effects().is_empty(), "it would have something to do");
+    let controller = fixture.observed.controller.take();
+    for change in [Fixture::unknown, |fixture: Fixture| fixture.view(View::NotExpected), |fixture| fixture] {
+        let plan = fixture.plan();
         assert!(plan.effects.is_empty(), "{:?}", plan.effects);
         assert_eq!(texts(&plan), ["Controller slurm does not exist"]);
-        scene = change(scene);
+        fixture = change(fixture);
     }
-    scene.observed.controller = controller;
-    assert_eq!(texts(&scene.plan()), [""; 0]);
+    fixture.observed.controller = controller;
+    assert_eq!(texts(&fixture.plan()), [""; 0]);
 }
 
 #[test]
 fn without_its_sssd_conf_nobody_comes_and_nobody_is_replaced() {
     let ssh = json!({ "enabled": true, "sssdConfRef": { "name": "sssd", "key": "sssd.conf" } });
     let strategy = json!({ "type": "RollingUpdate", "rollingUpdate": { "maxUnavailable": 2 } });
-    let mut scene = Scene::new(&json!({ "replicas": 3, "ssh": ssh, "updateStrategy": strategy }))
+    let mut fixture = Fixture::new(&json!({ "replicas": 3, "ssh": ssh, "updateStrategy": strategy }))
         .workers(2)
         .worker("gpu-1", &old());
-    assert_eq!(scene.effects().len(), 2, "{:?}", scene.effects());
+    assert_eq!(fixture.effects().len(), 2, "{:?}", fixture.effects());
     let missing = ReferenceError::from(MissingReference::Secret("sssd".to_owned()));
-    let found = std::mem::replace(&mut scene.observed.sssd_conf, Err(Arc::new(missing)));
-    let plan = scene.plan();
+    let found = std::mem::replace(&mut fixture.observed.sssd_conf, Err(Arc::new(missing)));
+    let plan = fixture.plan();
     assert!(plan.effects.is_empty(), "{:?}", plan.effects);
     assert_eq!(texts(&plan), ["Secret sssd does not exist"]);
-    scene.observed.sssd_conf = found;
-    assert_eq!((scene.effects().len(), texts(&scene.plan())), (2, vec![]));
+    fixture.observed.sssd_conf = found;
+    assert_eq!((fixture.effects().len(), texts(&fixture.plan())), (2, vec![]));
 }
 
 /// Drained for the update, and neither put back to work nor deleted while nobody knows what to replace it with.
@@ -101,38 +101,39 @@ fn without_its_sssd_conf_whoever_was_to_leave_waits(
     merge(&mut spec, &json!({ "ssh": ssh }));
     let mut worker = pod;
     merge(&mut worker, &old());
-    let mut scene =
-        Scene::new(&spec).worker(name, &worker).slurm(node, &["IDLE", "DRAIN"], "slurm-operator: x");
-    assert!(scene.effects()[0].starts_with(&format!("delete {name}")), "{:?}", scene.effects());
+    let mut fixture =
+        Fixture::new(&spec).worker(name, &worker).slurm(node, &["IDLE", "DRAIN"], "slurm-operator: x");
+    assert!(fixture.effects()[0].starts_with(&format!("delete {name}")), "{:?}", fixture.effects());
     let missing = ReferenceError::from(MissingReference::Secret("sssd".to_owned()));
-    scene.observed.sssd_conf = Err(Arc::new(missing));
-    assert!(scene.effects().is_empty(), "{:?}", scene.effects());
+    fixture.observed.sssd_conf = Err(Arc::new(missing));
+    assert!(fixture.effects().is_empty(), "{:?}", fixture.effects());
 }
 
 #[test]
 fn an_absurd_number_puts_nobody_back_to_work() {
-    let scene = |replicas: i32| {
-        Scene::new(&json!({ "replicas": replicas })).worker("gpu-0", &marked("scale-in")).slurm(
+    let fixture = |replicas: i32| {
+        Fixture::new(&json!({ "replicas": replicas })).worker("gpu-0", &marked("scale-in")).slurm(
             "gpu-0",
             &["IDLE", "DRAIN"],
             "slurm-operator: x",
         )
     };
-    assert!(scene(1).effects()[0].starts_with("unmark gpu-0"), "{:?}", scene(1).effects());
-    assert!(scene(2_000_000_000).effects().is_empty(), "{:?}", scene(2_000_000_000).effects());
+    assert!(fixture(1).effects()[0].starts_with("unmark gpu-0"), "{:?}", fixture(1).effects());
+    assert!(fixture(2_000_000_000).effects().is_empty(), "{:?}", fixture(2_000_000_000).effects());
 }
 
 #[test]
 fn a_kubernetes_node_that_no_pod_can_be_made_for_costs_no_other_its_worker() {
     let named =
         json!({ "metadata": { "annotations": { "nodeset.slinky.slurm.net/hostname-override": "my host" } } });
-    let scene = Scene::new(&json!({ "scalingMode": "DaemonSet" }));
-    let others = scene.host("node-c", &json!({})).effects();
+    let fixture = Fixture::new(&json!({ "scalingMode": "DaemonSet" }));
+    let others = fixture.host("node-c", &json!({})).effects();
     assert_eq!(others.len(), 2, "{others:?}");
-    let scene =
-        Scene::new(&json!({ "scalingMode": "DaemonSet" })).host("node-c", &json!({})).host("node-b", &named);
-    let plan = scene.plan();
-    assert_eq!(scene.effects(), others);
+    let fixture = Fixture::new(&json!({ "scalingMode": "DaemonSet" }))
+        .host("node-c", &json!({}))
+        .host("node-b", &named);
+    let plan = fixture.plan();
+    assert_eq!(fixture.effects(), others);
     assert!(matches!(plan.obstacles.as_slice(), [Obstacle::Build(_)]), "{:?}", plan.obstacles);
     assert!(texts(&plan)[0].contains("node-b"), "{:?}", texts(&plan));
 }
@@ -141,7 +142,7 @@ fn a_kubernetes_node_that_no_pod_can_be_made_for_costs_no_other_its_worker() {
 #[test]
 fn a_schedule_that_makes_no_sense_keeps_nobody_from_coming() {
     let strategy = json!({ "type": "ScheduledUpdate", "scheduledUpdate": { "startTime": "noon" } });
-    let scene = Scene::new(&json!({ "replicas": 2, "updateStrategy": strategy })).workers(1);
-    assert_eq!(scene.effects(), ["create gpu-1"]);
-    assert!(matches!(scene.plan().obstacles.as_slice(), [Obstacle::Schedule(_)]));
+    let fixture = Fixture::new(&json!({ "replicas": 2, "updateStrategy": strategy })).workers(1);
+    assert_eq!(fixture.effects(), ["create gpu-1"]);
+    assert!(matches!(fixture.plan().obstacles.as_slice(), [Obstacle::Schedule(_)]));
 }

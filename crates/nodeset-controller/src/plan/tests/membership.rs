@@ -1,13 +1,13 @@
 //! Whose pods are whose.
 
-use crate::plan::scene::Scene;
+use crate::plan::fixture::Fixture;
 use rstest::rstest;
 use serde_json::{Value, json};
 
 /// What a NodeSet `gpu` makes of a pod like this.
-fn made_of(scene: Scene, name: &str, change: &Value) -> &'static str {
-    let scene = scene.worker(name, change);
-    let (plan, effects) = (scene.plan(), scene.effects());
+fn made_of(fixture: Fixture, name: &str, change: &Value) -> &'static str {
+    let fixture = fixture.worker(name, change);
+    let (plan, effects) = (fixture.plan(), fixture.effects());
     let done = |what: &str| effects.contains(&format!("{what} {name}"));
     match (plan.workers.is_empty(), done("adopt"), done("disown")) {
         (false, false, false) => "its own",
@@ -52,7 +52,7 @@ fn unlabelled() -> Value {
     "adopted"
 )]
 fn a_nodeset_with_numbers_takes_a_pod(#[case] name: &str, #[case] change: Value, #[case] expected: &str) {
-    assert_eq!(made_of(Scene::new(&json!({ "replicas": 1 })), name, &change), expected);
+    assert_eq!(made_of(Fixture::new(&json!({ "replicas": 1 })), name, &change), expected);
 }
 
 fn generated(prefix: Option<&str>) -> Value {
@@ -71,12 +71,12 @@ fn a_nodeset_with_a_worker_on_each_node_takes_a_pod(
     #[case] change: Value,
     #[case] expected: &str,
 ) {
-    assert_eq!(made_of(Scene::new(&json!({ "scalingMode": "DaemonSet" })), name, &change), expected);
+    assert_eq!(made_of(Fixture::new(&json!({ "scalingMode": "DaemonSet" })), name, &change), expected);
 }
 
 #[test]
 fn a_nodeset_that_goes_takes_nobody_in() {
-    let going = Scene::new(&json!({ "replicas": 1 })).nodeset(|nodeset| {
+    let going = Fixture::new(&json!({ "replicas": 1 })).nodeset(|nodeset| {
         nodeset.metadata.deletion_timestamp = serde_json::from_value(json!("2027-01-15T08:00:00Z")).unwrap();
     });
     assert_eq!(made_of(going, "gpu-0", &orphan(&json!({}))), "nobody");

@@ -1,6 +1,6 @@
 //! What pods say of their Slurm nodes, and Slurm nodes of their pods.
 
-use crate::plan::scene::Scene;
+use crate::plan::fixture::Fixture;
 use crate::plan::testing::{merge, minute};
 use crate::plan::{NodeMirror, PodMirror};
 use crate::slurm::View;
@@ -34,14 +34,14 @@ fn saying(states: &[&str]) -> Value {
 }
 
 /// One such worker, and a Slurm node that says of it what it should, with this changed.
-fn scene(spec: &Value, pod: &Value, node: &Value) -> Scene {
+fn fixture(spec: &Value, pod: &Value, node: &Value) -> Fixture {
     let mut wanted = json!({ "replicas": 1 });
     merge(&mut wanted, spec);
     let comment = json!({ "namespace": "ns", "podName": "gpu-0", "node": "node-a", "nodeSetName": "gpu",
         "nodeSetUID": "u" });
     let mut told = json!({ "name": "gpu-0", "state": ["IDLE"], "comment": comment.to_string() });
     merge(&mut told, node);
-    Scene::new(&wanted).worker("gpu-0", pod).slurm_node(told)
+    Fixture::new(&wanted).worker("gpu-0", pod).slurm_node(told)
 }
 
 fn in_states(states: &[&str]) -> Value {
@@ -49,15 +49,15 @@ fn in_states(states: &[&str]) -> Value {
 }
 
 /// What the pod should say and does not.
-fn of_pod(scene: &Scene) -> Option<PodMirror> {
-    let mut mirrors = scene.plan().pod_mirrors;
+fn of_pod(fixture: &Fixture) -> Option<PodMirror> {
+    let mut mirrors = fixture.plan().pod_mirrors;
     assert!(mirrors.len() <= 1, "{mirrors:?}");
     mirrors.pop()
 }
 
 /// What the Slurm node should say and does not.
-fn of_node(scene: &Scene) -> Vec<NodeUpdate> {
-    let mirrors = scene.plan().node_mirrors.into_iter();
+fn of_node(fixture: &Fixture) -> Vec<NodeUpdate> {
+    let mirrors = fixture.plan().node_mirrors.into_iter();
     let told = mirrors.map(|NodeMirror { node, update }| {
         assert_eq!(node, "gpu-0");
         update
@@ -75,18 +75,18 @@ fn change(changes: &BTreeMap<String, Option<String>>, key: &str) -> String {
     changes.get(key).map_or(STAYS, |value| value.as_deref().unwrap_or(GOES)).to_owned()
 }
 
-fn label(scene: &Scene, key: &str) -> String {
-    change(&of_pod(scene).map(|mirror| mirror.labels).unwrap_or_default(), key)
+fn label(fixture: &Fixture, key: &str) -> String {
+    change(&of_pod(fixture).map(|mirror| mirror.labels).unwrap_or_default(), key)
 }
 
-fn annotation(scene: &Scene, key: &str) -> String {
-    change(&of_pod(scene).map(|mirror| mirror.annotations).unwrap_or_default(), key)
+fn annotation(fixture: &Fixture, key: &str) -> String {
+    change(&of_pod(fixture).map(|mirror| mirror.annotations).unwrap_or_default(), key)
 }
 
 #[test]
 fn whoever_says_everything_is_left_alone() {
-    let scene = scene(&json!({}), &idle(&json!({})), &json!({}));
-    assert_eq!((of_pod(&scene), of_node(&scene)), (None, vec![]));
+    let fixture = fixture(&json!({}), &idle(&json!({})), &json!({}));
+    assert_eq!((of_pod(&fixture), of_node(&fixture)), (None, vec![]));
 }
 
 #[rstest]
@@ -103,8 +103,8 @@ fn labels_name_the_pod(#[case] spec: Value, #[case] labels: Value, #[case] expec
         let labels = labels.as_object().unwrap().clone().into_iter();
         labels.map(|(key, value)| (format!("nodeset.slinky.slurm.net/{key}"), value)).collect()
     };
-    let scene = scene(&spec, &idle(&json!({ "metadata": { "labels": prefixed(labels) } })), &json!({}));
-    let written = of_pod(&scene).map(|mirror| mirror.labels).unwrap_or_default();
+    let fixture = fixture(&spec, &idle(&json!({ "metadata": { "labels": prefixed(labels) } })), &json!({}));
+    let written = of_pod(&fixture).map(|mirror| mirror.labels).unwrap_or_default();
     assert_eq!(json!(written), Value::Object(prefixed(expected)));
 }
 
@@ -116,8 +116,8 @@ fn labels_name_the_pod(#[case] spec: Value, #[case] labels: Value, #[case] expec
 #[case::what_means_nothing_to_pods(&["MIXED", "CLOUD", "DYNAMIC_NORM", "PLANNED", "RESERVED"], &["Mixed"])]
 #[case::one_base_state(&["UNKNOWN", "IDLE"], &["Idle"])]
 fn a_pod_has_the_states_of_its_node(#[case] states: &[&str], #[case] expected: &[&str]) {
-    let scene = scene(&json!({}), &saying(&["Error"]), &in_states(states));
-    let mirror = of_pod(&scene).unwrap();
+    let fixture = fixture(&json!({}), &saying(&["Error"]), &in_states(states));
+    let mirror = of_pod(&fixture).unwrap();
     let types: Vec<_> = mirror.conditions.iter().map(|condition| condition.type_.clone()).collect();
     assert_eq!(types, expected.iter().map(|state| format!("SlurmNodeState{state}")).collect::<Vec<_>>());
     assert_eq!(mirror.ended, ["SlurmNodeStateError"], "those of others stay");
@@ -126,9 +126,9 @@ fn a_pod_has_the_states_of_its_node(#[case] states: &[&str], #[case] expected: &
 
 #[test]
 fn a_state_that_stays_keeps_its_time_and_says_why() {
-    let scene =
-        scene(&json!({}), &saying(&["Idle"]), &json!({ "state": ["IDLE", "DRAIN"], "reason": "disk" }));
-    let mirror = of_pod(&scene).unwrap();
+    let fixture =
+        fixture(&json!({}), &saying(&["Idle"]), &json!({ "state": ["IDLE", "DRAIN"], "reason": "disk" }));
+    let mirror = of_pod(&fixture).unwrap();
     let told = mirror.conditions.iter().map(|condition| {
         let since = condition.last_transition_time.as_ref().map(|time| time.0);
         (condition.type_.as_str(), condition.message.as_deref(), since)
@@ -148,24 +148,24 @@ fn protected() -> Value {
 }
 
 /// With nothing certain known of the node.
-fn doubtful(mut scene: Scene) -> Scene {
-    let View::Known(known) = &mut scene.observed.slurm else { panic!("Slurm is not known") };
+fn doubtful(mut fixture: Fixture) -> Fixture {
+    let View::Known(known) = &mut fixture.observed.slurm else { panic!("Slurm is not known") };
     known.doubtful.insert("gpu-0".to_owned());
-    scene
+    fixture
 }
 
 /// What a pod said is all that is left of its node: whether it had a job, and that it was there.
 #[rstest]
-#[case::not_in_the_list(|scene: Scene| scene.without_slurm_node("gpu-0"))]
+#[case::not_in_the_list(|fixture: Fixture| fixture.without_slurm_node("gpu-0"))]
 #[case::written_to_since(doubtful)]
-#[case::out_of_reach(Scene::unknown)]
-#[case::not_expected_any_more(|scene: Scene| scene.view(View::NotExpected))]
-fn a_pod_whose_node_is_not_seen_says_what_it_said(#[case] change: fn(Scene) -> Scene) {
+#[case::out_of_reach(Fixture::unknown)]
+#[case::not_expected_any_more(|fixture: Fixture| fixture.view(View::NotExpected))]
+fn a_pod_whose_node_is_not_seen_says_what_it_said(#[case] change: fn(Fixture) -> Fixture) {
     let mut pod = saying(&["Allocated", "Drain"]);
     merge(&mut pod, &protected());
     merge(&mut pod, &json!({ "metadata": { "annotations": { DEADLINE: "2030-01-01T00:00:00Z" } } }));
-    let scene = change(scene(&json!({}), &pod, &in_states(&["IDLE"])));
-    assert_eq!((of_pod(&scene), of_node(&scene)), (None, vec![]));
+    let fixture = change(fixture(&json!({}), &pod, &in_states(&["IDLE"])));
+    assert_eq!((of_pod(&fixture), of_node(&fixture)), (None, vec![]));
 }
 
 #[rstest]
@@ -182,8 +182,8 @@ fn a_pod_is_protected_while_its_node_has(
     #[case] states: &[&str],
     #[case] expected: &str,
 ) {
-    let scene = scene(&spec, &idle(&pod), &in_states(states));
-    assert_eq!(label(&scene, PROTECT), expected);
+    let fixture = fixture(&spec, &idle(&pod), &in_states(states));
+    assert_eq!(label(&fixture, PROTECT), expected);
 }
 
 #[rstest]
@@ -195,8 +195,8 @@ fn a_pod_whose_node_is_gone_is_not_protected_if_it_was_last_seen(#[case] states:
     // Nobody is replaced.
     let strategy =
         json!({ "updateStrategy": { "type": "RollingUpdate", "rollingUpdate": { "maxUnavailable": 0 } } });
-    let scene = scene(&strategy, &pod, &json!({})).without_slurm_node("gpu-0");
-    assert_eq!(label(&scene, PROTECT), GOES);
+    let fixture = fixture(&strategy, &pod, &json!({})).without_slurm_node("gpu-0");
+    assert_eq!(label(&fixture, PROTECT), GOES);
 }
 
 /// A slurmctld that was never heard before may not have it back yet.
@@ -204,11 +204,11 @@ fn a_pod_whose_node_is_gone_is_not_protected_if_it_was_last_seen(#[case] states:
 fn a_protected_pod_stays_so_until_slurm_had_time_to_have_its_node_back() {
     let mut pod = saying(&["Idle"]);
     merge(&mut pod, &protected());
-    let mut scene = scene(&json!({}), &pod, &json!({})).without_slurm_node("gpu-0");
-    assert_eq!(label(&scene, PROTECT), GOES);
-    let View::Known(known) = &mut scene.observed.slurm else { panic!("Slurm is not known") };
+    let mut fixture = fixture(&json!({}), &pod, &json!({})).without_slurm_node("gpu-0");
+    assert_eq!(label(&fixture, PROTECT), GOES);
+    let View::Known(known) = &mut fixture.observed.slurm else { panic!("Slurm is not known") };
     known.is_new = true;
-    assert_eq!(label(&scene, PROTECT), STAYS);
+    assert_eq!(label(&fixture, PROTECT), STAYS);
 }
 
 /// What it says would change the version that its end was decided on.
@@ -221,18 +221,18 @@ fn a_pod_that_is_deleted_says_nothing_more() {
         "nodeset.slinky.slurm.net/pod-cordon": "true", "nodeset.slinky.slurm.net/pod-cordon-by": "scale-in" } } }),
     );
     let drained = json!({ "state": ["IDLE", "DRAIN"], "reason": "slurm-operator: x" });
-    let staying = scene(&json!({}), &pod, &drained);
+    let staying = fixture(&json!({}), &pod, &drained);
     assert!(of_pod(&staying).is_some());
-    let leaving = scene(&json!({ "replicas": 0 }), &pod, &drained);
+    let leaving = fixture(&json!({ "replicas": 0 }), &pod, &drained);
     assert_eq!(leaving.effects(), ["delete gpu-0 (Surplus, drained)"]);
     assert!(of_pod(&leaving).is_none(), "{:?}", of_pod(&leaving));
 }
 
 /// With running jobs that end then, or none that anybody could tell of.
-fn with_jobs(scene: Scene, deadline: Option<Deadline>) -> Scene {
+fn with_jobs(fixture: Fixture, deadline: Option<Deadline>) -> Fixture {
     match deadline {
-        Some(deadline) => scene.job_until("gpu-0", deadline),
-        None => scene.jobs("gpu", 0),
+        Some(deadline) => fixture.job_until("gpu-0", deadline),
+        None => fixture.jobs("gpu", 0),
     }
 }
 
@@ -251,16 +251,16 @@ fn a_pod_says_when_its_last_job_is_over(
     #[case] deadline: Option<Deadline>,
     #[case] expected: &str,
 ) {
-    let scene = with_jobs(scene(&json!({}), &idle(&pod), &in_states(&["MIXED"])), deadline);
-    assert_eq!(annotation(&scene, DEADLINE), expected);
+    let fixture = with_jobs(fixture(&json!({}), &idle(&pod), &in_states(&["MIXED"])), deadline);
+    assert_eq!(annotation(&fixture, DEADLINE), expected);
 }
 
 #[rstest]
 #[case::busy(&["MIXED"], STAYS)]
 #[case::idle(&["IDLE"], GOES)]
 fn a_deadline_outlives_the_list_of_jobs_while_the_node_is(#[case] states: &[&str], #[case] expected: &str) {
-    let scene = scene(&json!({}), &idle(&due("2023-03-28T12:10:00Z")), &in_states(states));
-    assert_eq!(annotation(&scene, DEADLINE), expected);
+    let fixture = fixture(&json!({}), &idle(&due("2023-03-28T12:10:00Z")), &in_states(states));
+    assert_eq!(annotation(&fixture, DEADLINE), expected);
 }
 
 fn at(topology: &str) -> Value {
@@ -269,18 +269,18 @@ fn at(topology: &str) -> Value {
 
 #[test]
 fn the_place_of_the_kubernetes_node_is_that_of_pod_and_slurm_node() {
-    let scene = scene(&json!({}), &idle(&json!({})), &json!({})).host("node-a", &at("topo-block:b0"));
-    assert_eq!(annotation(&scene, TOPOLOGY), "topo-block:b0");
-    assert_eq!(of_node(&scene), [NodeUpdate::Topology("topo-block:b0".to_owned())]);
+    let fixture = fixture(&json!({}), &idle(&json!({})), &json!({})).host("node-a", &at("topo-block:b0"));
+    assert_eq!(annotation(&fixture, TOPOLOGY), "topo-block:b0");
+    assert_eq!(of_node(&fixture), [NodeUpdate::Topology("topo-block:b0".to_owned())]);
 }
 
 #[test]
 fn a_kubernetes_node_without_a_place_costs_no_write_for_each_of_its_pods() {
-    let silent = |scene: Scene| annotation(&scene.host("node-a", &json!({})), TOPOLOGY);
+    let silent = |fixture: Fixture| annotation(&fixture.host("node-a", &json!({})), TOPOLOGY);
     let pod = json!({ "metadata": { "annotations": { TOPOLOGY: null } } });
-    assert_eq!(silent(scene(&json!({}), &idle(&pod), &json!({}))), STAYS);
+    assert_eq!(silent(fixture(&json!({}), &idle(&pod), &json!({}))), STAYS);
     let placed = json!({ "metadata": { "annotations": { TOPOLOGY: "b0" } } });
-    assert_eq!(silent(scene(&json!({}), &idle(&placed), &json!({}))), "");
+    assert_eq!(silent(fixture(&json!({}), &idle(&placed), &json!({}))), "");
 }
 
 #[rstest]
@@ -288,19 +288,19 @@ fn a_kubernetes_node_without_a_place_costs_no_write_for_each_of_its_pods() {
 #[case::bound_to_one_that_is_gone("gone")]
 fn without_a_kubernetes_node_nothing_is_said_of_it(#[case] node: &str) {
     let pod = json!({ "spec": { "nodeName": node }, "metadata": { "annotations": { TOPOLOGY: "b0" } } });
-    let scene =
-        scene(&json!({}), &idle(&pod), &json!({ "comment": "" })).host("node-a", &at("topo-block:b0"));
-    assert_eq!((of_pod(&scene), of_node(&scene)), (None, vec![]));
+    let fixture =
+        fixture(&json!({}), &idle(&pod), &json!({ "comment": "" })).host("node-a", &at("topo-block:b0"));
+    assert_eq!((of_pod(&fixture), of_node(&fixture)), (None, vec![]));
 }
 
 #[test]
 fn features_of_the_kubernetes_node_reach_slurm_once_the_node_is_there() {
     let listed = json!({ "metadata": { "annotations": { "features.slinky.slurm.net/spec": "nn-x,GPU" } } });
     let known = json!({ "features": ["foo"], "active_features": ["foo"] });
-    let scene = scene(&json!({}), &idle(&json!({})), &known).host("node-a", &listed);
+    let fixture = fixture(&json!({}), &idle(&json!({})), &known).host("node-a", &listed);
     let all: Vec<_> = ["foo", "k8s/GPU", "k8s/nn-x"].map(str::to_owned).into();
-    assert_eq!(of_node(&scene), [NodeUpdate::Features { available: all.clone(), active: all }]);
-    assert_eq!(of_node(&scene.without_slurm_node("gpu-0")), []);
+    assert_eq!(of_node(&fixture), [NodeUpdate::Features { available: all.clone(), active: all }]);
+    assert_eq!(of_node(&fixture.without_slurm_node("gpu-0")), []);
 }
 
 #[rstest]
@@ -309,7 +309,7 @@ fn features_of_the_kubernetes_node_reach_slurm_once_the_node_is_there() {
 #[case::ending(json!({ "metadata": { "deletionTimestamp": minute(50) } }), 0)]
 #[case::failed(json!({ "status": { "phase": "Failed" } }), 0)]
 fn a_slurm_node_is_told_of_a_healthy_pod(#[case] pod: Value, #[case] told: usize) {
-    let scene = scene(&json!({}), &idle(&pod), &json!({ "comment": "" }));
-    let comments = of_node(&scene).iter().filter(|update| matches!(update, NodeUpdate::Comment(_))).count();
+    let fixture = fixture(&json!({}), &idle(&pod), &json!({ "comment": "" }));
+    let comments = of_node(&fixture).iter().filter(|update| matches!(update, NodeUpdate::Comment(_))).count();
     assert_eq!(comments, told);
 }

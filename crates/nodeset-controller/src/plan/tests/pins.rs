@@ -1,18 +1,18 @@
 //! Numbers that keep to the Kubernetes node that they ran on.
 
-use crate::plan::scene::Scene;
+use crate::plan::fixture::Fixture;
 use crate::plan::{Effect, Pins};
 use rstest::rstest;
 use serde_json::{Value, json};
 use slinky_api::v1beta1::NodeSetStatus;
 
 /// Two Kubernetes nodes, and what the status says of numbers that keep to them.
-fn pinned(spec: &Value, before: &Value) -> Scene {
+fn pinned(spec: &Value, before: &Value) -> Fixture {
     let mut wanted = json!({ "replicas": 2, "pinToNode": true });
     crate::plan::testing::merge(&mut wanted, spec);
     let before: Pins = serde_json::from_value(before.clone()).unwrap();
     let labelled = json!({ "metadata": { "labels": { "rack": "b" } } });
-    Scene::new(&wanted).host("node-b", &labelled).nodeset(|nodeset| {
+    Fixture::new(&wanted).host("node-b", &labelled).nodeset(|nodeset| {
         nodeset.status = Some(NodeSetStatus { ordinal_to_node: Some(before), ..NodeSetStatus::default() });
     })
 }
@@ -62,31 +62,31 @@ fn wanting(rack: &str) -> Value {
         .worker("gpu-1", &on("node-b")),
     json!({ "0": "node-b", "1": "node-b" })
 )]
-fn a_number_keeps_to_its_node(#[case] scene: Scene, #[case] expected: Value) {
-    assert_eq!(json!(scene.plan().pins), expected);
+fn a_number_keeps_to_its_node(#[case] fixture: Fixture, #[case] expected: Value) {
+    assert_eq!(json!(fixture.plan().pins), expected);
 }
 
 #[rstest]
 #[case::nobody_wants_them(json!({ "pinToNode": false }))]
 #[case::without_numbers(json!({ "scalingMode": "DaemonSet" }))]
 fn there_are_no_pins_where(#[case] spec: Value) {
-    let scene = pinned(&spec, &json!({ "0": "node-b" })).worker("gpu-0", &on("node-b"));
-    assert_eq!(scene.plan().pins, None);
+    let fixture = pinned(&spec, &json!({ "0": "node-b" })).worker("gpu-0", &on("node-b"));
+    assert_eq!(fixture.plan().pins, None);
 }
 
 /// Nobody can tell what fits, so nothing is forgotten.
 #[test]
 fn pins_stay_while_the_controller_is_away() {
-    let mut scene = pinned(&json!({}), &json!({ "0": "node-b", "1": "gone" }));
-    scene.observed.controller = None;
-    assert_eq!(json!(scene.plan().pins), json!({ "0": "node-b", "1": "gone" }));
+    let mut fixture = pinned(&json!({}), &json!({ "0": "node-b", "1": "gone" }));
+    fixture.observed.controller = None;
+    assert_eq!(json!(fixture.plan().pins), json!({ "0": "node-b", "1": "gone" }));
 }
 
 #[test]
 fn a_pinned_worker_is_made_for_its_node_and_the_others_for_any() {
     let plan = pinned(&json!({}), &json!({ "1": "node-b" })).plan();
     let affinity = plan.effects.iter().map(|effect| {
-        let Effect::Create(new) = effect else { panic!("{effect:?}") };
+        let Effect::CreatePod(new) = effect else { panic!("{effect:?}") };
         new.pod["spec"]["affinity"]["nodeAffinity"].clone()
     });
     let on_b = json!({ "requiredDuringSchedulingIgnoredDuringExecution": { "nodeSelectorTerms": [

@@ -1,9 +1,9 @@
 //! What holds for every plan, whatever is there.
 
 use crate::plan::effect::{Effect, Evidence};
-use crate::plan::scene::Scene;
+use crate::plan::fixture::Fixture;
 use crate::plan::{Plan, WaitFor};
-use crate::slurm::{Sight, View};
+use crate::slurm::{NodeLookup, View};
 use crate::worker::{Cause, Worker};
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -80,17 +80,17 @@ pub fn pod(case: &Case) -> Value {
     change
 }
 
-pub fn scene(replicas: usize, max_unavailable: usize, cases: &[Case]) -> Scene {
+pub fn fixture(replicas: usize, max_unavailable: usize, cases: &[Case]) -> Fixture {
     let strategy = json!({ "type": "RollingUpdate", "rollingUpdate": { "maxUnavailable": max_unavailable } });
-    let mut scene = Scene::new(&json!({ "replicas": replicas, "updateStrategy": strategy }));
+    let mut fixture = Fixture::new(&json!({ "replicas": replicas, "updateStrategy": strategy }));
     for (ordinal, case) in cases.iter().enumerate() {
         let name = format!("gpu-{ordinal}");
-        scene = scene.worker(&name, &pod(case));
+        fixture = fixture.worker(&name, &pod(case));
         if let Some(states) = case.slurm {
-            scene = scene.slurm(&name, states, case.reason);
+            fixture = fixture.slurm(&name, states, case.reason);
         }
     }
-    scene
+    fixture
 }
 
 fn worker<'a>(plan: &'a Plan, name: &str) -> &'a Worker {
@@ -102,26 +102,26 @@ proptest! {
 
     #[test]
     fn never_more_pods_than_wanted(replicas in 0usize..6, cases in prop::collection::vec(case(), 0..6)) {
-        let plan = scene(replicas, 1, &cases).plan();
+        let plan = fixture(replicas, 1, &cases).plan();
         let creates = plan.effects.iter().filter(|effect| effect.is_create()).count();
         prop_assert!(creates == 0 || plan.workers.len() + creates <= replicas);
     }
 
     #[test]
     fn no_pod_with_a_job_is_deleted(replicas in 0usize..6, cases in prop::collection::vec(case(), 0..6)) {
-        let scene = scene(replicas, 1, &cases);
-        let plan = scene.plan();
+        let fixture = fixture(replicas, 1, &cases);
+        let plan = fixture.plan();
         for effect in &plan.effects {
-            let Effect::Delete(removal) = effect else { continue };
+            let Effect::DeletePod(removal) = effect else { continue };
             let worker = worker(&plan, &removal.pod.name);
-            match (&removal.evidence, scene.observed.slurm.sight(&worker.slurm_name)) {
-                (Evidence::Drained(_), Sight::Present(node)) => {
+            match (&removal.evidence, fixture.observed.slurm.lookup(&worker.slurm_name)) {
+                (Evidence::Drained(_), NodeLookup::Present(node)) => {
                     prop_assert!(node.is_drained());
                     prop_assert!(matches!(worker.cordon, crate::worker::Cordon::Ours(_)), "it has no mark");
                 }
-                (Evidence::Absent(_), Sight::Absent) => prop_assert!(!worker.was_busy()),
-                (Evidence::Needless, _) => prop_assert!(worker.is_finished() || !worker.started),
-                (evidence, sight) => prop_assert!(false, "{evidence:?} with {sight:?}"),
+                (Evidence::Absent(_), NodeLookup::Absent) => prop_assert!(!worker.was_busy()),
+                (Evidence::NotNeeded, _) => prop_assert!(worker.is_finished() || !worker.started),
+                (evidence, lookup) => prop_assert!(false, "{evidence:?} with {lookup:?}"),
             }
         }
     }
@@ -130,30 +130,30 @@ proptest! {
     fn an_update_never_takes_more_than_allowed(
         replicas in 1usize..6, max in 0usize..4, cases in prop::collection::vec(case(), 0..6)
     ) {
-        let plan = scene(replicas, max, &cases).plan();
+        let plan = fixture(replicas, max, &cases).plan();
         let now = crate::plan::testing::minute(60);
         let serves = |worker: &Worker| worker.is_alive() && worker.is_available(jiff::SignedDuration::ZERO, now);
         let available = plan.workers.iter().filter(|worker| serves(worker)).count();
-        let deleted = |why: fn(&crate::plan::Why) -> bool| plan.effects.iter().filter(|effect| {
-            matches!(effect, Effect::Delete(removal) if why(&removal.why) && serves(worker(&plan, &removal.pod.name)))
+        let deleted = |why: fn(&crate::plan::DeleteReason) -> bool| plan.effects.iter().filter(|effect| {
+            matches!(effect, Effect::DeletePod(removal) if why(&removal.why) && serves(worker(&plan, &removal.pod.name)))
         }).count();
-        let updated = deleted(|why| matches!(why, crate::plan::Why::Outdated | crate::plan::Why::Unregistered));
+        let updated = deleted(|why| matches!(why, crate::plan::DeleteReason::Outdated | crate::plan::DeleteReason::Unregistered));
         let all = deleted(|_| true);
         prop_assert!(updated == 0 || available - all >= replicas.saturating_sub(max.min(replicas)));
     }
 
     #[test]
     fn what_a_person_ordered_is_never_undone(replicas in 0usize..6, cases in prop::collection::vec(case(), 0..6)) {
-        let scene = scene(replicas, 1, &cases);
-        let plan = scene.plan();
+        let fixture = fixture(replicas, 1, &cases);
+        let plan = fixture.plan();
         for effect in &plan.effects {
-            if let Effect::Restore { undo: Some(undo), .. } = effect {
+            if let Effect::Uncordon { undo: Some(undo), .. } = effect {
                 let (crate::plan::Undo::Undrain(name) | crate::plan::Undo::Resume(name)) = undo;
-                let Sight::Present(node) = scene.observed.slurm.sight(name) else { panic!("unseen") };
+                let NodeLookup::Present(node) = fixture.observed.slurm.lookup(name) else { panic!("unseen") };
                 prop_assert!(node.reason.starts_with("slurm-operator: "), "{node:?}");
             }
-            if let Effect::Retire { drain: Some(drain), .. } | Effect::Drain(drain) = effect {
-                let Sight::Present(node) = scene.observed.slurm.sight(&drain.node) else { panic!("unseen") };
+            if let Effect::Cordon { drain: Some(drain), .. } | Effect::Drain(drain) = effect {
+                let NodeLookup::Present(node) = fixture.observed.slurm.lookup(&drain.node) else { panic!("unseen") };
                 prop_assert!(node.reason != "disk" || drain.reason.is_empty(), "{node:?}");
             }
         }
@@ -163,9 +163,9 @@ proptest! {
     fn without_word_from_slurm_nobody_who_may_work_is_touched(
         replicas in 0usize..6, cases in prop::collection::vec(case(), 0..6)
     ) {
-        let plan = scene(replicas, 1, &cases).unknown().plan();
+        let plan = fixture(replicas, 1, &cases).unknown().plan();
         for effect in &plan.effects {
-            if let Effect::Delete(removal) = effect {
+            if let Effect::DeletePod(removal) = effect {
                 let worker = worker(&plan, &removal.pod.name);
                 prop_assert!(worker.is_finished() || (!worker.started && !worker.was_registered()));
             } else {
@@ -182,22 +182,22 @@ proptest! {
     fn the_order_of_pods_is_of_no_account(
         replicas in 0usize..6, cases in prop::collection::vec(case(), 0..6), seed in any::<u64>()
     ) {
-        let mut scene = scene(replicas, 1, &cases);
-        let before = scene.effects();
-        let count = scene.observed.pods.len().max(1);
-        scene.observed.pods.rotate_left(usize::try_from(seed % 7).unwrap() % count);
-        prop_assert_eq!(before, scene.effects());
+        let mut fixture = fixture(replicas, 1, &cases);
+        let before = fixture.effects();
+        let count = fixture.observed.pods.len().max(1);
+        fixture.observed.pods.rotate_left(usize::try_from(seed % 7).unwrap() % count);
+        prop_assert_eq!(before, fixture.effects());
     }
 
     #[test]
     fn everybody_who_should_leave_is_on_the_way_or_accounted_for(
         replicas in 0usize..6, cases in prop::collection::vec(case(), 0..6)
     ) {
-        let plan = scene(replicas, 1, &cases).plan();
+        let plan = fixture(replicas, 1, &cases).plan();
         let alive = plan.workers.iter().filter(|worker| worker.is_alive()).count();
         let leaving = plan.effects.iter().filter(|effect| matches!(effect,
-            Effect::Retire { cause: Cause::ScaleIn, .. })
-            || matches!(effect, Effect::Delete(removal) if removal.why == crate::plan::Why::Surplus)).count();
+            Effect::Cordon { cause: Cause::ScaleIn, .. })
+            || matches!(effect, Effect::DeletePod(removal) if removal.why == crate::plan::DeleteReason::Surplus)).count();
         let waiting = plan.waiting.iter().filter(|waiting| !matches!(waiting.for_, WaitFor::Backoff(_))).count();
         prop_assert!(leaving + waiting >= alive.saturating_sub(replicas));
     }
@@ -205,5 +205,5 @@ proptest! {
 
 #[test]
 fn an_unknown_slurm_is_not_an_absent_one() {
-    assert_eq!(View::silent(String::new()).sight("any"), Sight::Unknown);
+    assert_eq!(View::unreachable(String::new()).lookup("any"), NodeLookup::Unknown);
 }

@@ -1,18 +1,18 @@
 //! Records of Slurm nodes that nobody stands behind any more.
 
-use crate::plan::scene::Scene;
+use crate::plan::fixture::Fixture;
 use crate::slurm::View;
 use rstest::rstest;
 use serde_json::{Value, json};
 
 /// A NodeSet that wants such records deleted, and one of them, with this changed.
-fn ghost(spec: &Value, change: &Value) -> Scene {
+fn ghost(spec: &Value, change: &Value) -> Fixture {
     let mut wanted = json!({ "scalingMode": "DaemonSet", "pruneSlurmNodeRecords": "NodeNotFound" });
     crate::plan::testing::merge(&mut wanted, spec);
     let mut node = json!({ "name": "ghost", "state": ["DOWN", "NOT_RESPONDING"], "reason": "Not responding",
         "comment": comment(&json!({})) });
     crate::plan::testing::merge(&mut node, change);
-    Scene::new(&wanted).slurm_node(node)
+    Fixture::new(&wanted).slurm_node(node)
 }
 
 /// What the operator said of the pod behind it, with this changed.
@@ -23,8 +23,8 @@ fn comment(change: &Value) -> String {
     info.to_string()
 }
 
-fn forgotten(scene: &Scene) -> Vec<String> {
-    scene.effects().into_iter().filter(|effect| effect.starts_with("forget")).collect()
+fn forgotten(fixture: &Fixture) -> Vec<String> {
+    fixture.effects().into_iter().filter(|effect| effect.starts_with("forget")).collect()
 }
 
 fn named(hostname: &str) -> Value {
@@ -58,15 +58,15 @@ fn named(hostname: &str) -> Value {
 #[case::of_a_person(ghost(&json!({}), &json!({ "comment": "rack 7, ask Eva" })), false)]
 #[case::without_comment(ghost(&json!({}), &json!({ "comment": "" })), false)]
 #[case::while_nothing_is_known(ghost(&json!({}), &json!({})).unknown(), false)]
-fn a_record_is_deleted(#[case] scene: Scene, #[case] expected: bool) {
+fn a_record_is_deleted(#[case] fixture: Fixture, #[case] expected: bool) {
     let expected: &[&str] = if expected { &["forget ghost"] } else { &[] };
-    assert_eq!(forgotten(&scene), expected);
+    assert_eq!(forgotten(&fixture), expected);
 }
 
 #[test]
 fn a_record_that_was_written_to_since_is_kept() {
-    let mut scene = ghost(&json!({}), &json!({}));
-    let View::Known(known) = &mut scene.observed.slurm else { panic!("Slurm is not known") };
+    let mut fixture = ghost(&json!({}), &json!({}));
+    let View::Known(known) = &mut fixture.observed.slurm else { panic!("Slurm is not known") };
     known.doubtful.insert("ghost".to_owned());
-    assert_eq!(forgotten(&scene), [""; 0]);
+    assert_eq!(forgotten(&fixture), [""; 0]);
 }

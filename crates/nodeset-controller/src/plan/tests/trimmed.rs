@@ -1,12 +1,12 @@
 //! What caches drop is of no account for any decision, and most of what there is.
 
-use super::properties::{case, scene};
+use super::properties::{case, fixture};
 use crate::build::build_numbered_pod;
 use crate::cache::{NodeCache, trim_claim, trim_pod, trim_revision};
 use crate::fixture::{nodeset, template};
+use crate::node_facts::NodeFacts;
 use crate::plan::daemons::target_of;
-use crate::plan::fit::NodeFacts;
-use crate::plan::scene::Scene;
+use crate::plan::fixture::Fixture;
 use crate::worker::Worker;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod};
@@ -138,13 +138,13 @@ proptest! {
 
     #[test]
     fn what_is_dropped_decides_nothing(replicas in 0usize..6, cases in prop::collection::vec(case(), 0..6)) {
-        let mut scene = scene(replicas, 1, &cases);
-        let decided = |scene: &Scene| {
-            let plan = scene.plan();
+        let mut fixture = fixture(replicas, 1, &cases);
+        let decided = |fixture: &Fixture| {
+            let plan = fixture.plan();
             format!("{:?} {:?} {:?} {:?}", plan.effects, plan.pod_mirrors, plan.node_mirrors, plan.waiting)
         };
-        let before = decided(&scene);
-        scene.observed.pods.iter_mut().for_each(|pod| trim_pod(Arc::make_mut(pod)));
-        prop_assert_eq!(before, decided(&scene));
+        let before = decided(&fixture);
+        fixture.observed.pods.iter_mut().for_each(|pod| trim_pod(Arc::make_mut(pod)));
+        prop_assert_eq!(before, decided(&fixture));
     }
 }

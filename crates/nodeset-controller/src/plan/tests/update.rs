@@ -1,6 +1,6 @@
 //! Updates: who is replaced, when, and how many at a time.
 
-use crate::plan::scene::Scene;
+use crate::plan::fixture::Fixture;
 use crate::plan::testing::minute;
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -21,19 +21,19 @@ fn marked() -> Value {
         "nodeset.slinky.slurm.net/pod-cordon": "true", "nodeset.slinky.slurm.net/pod-cordon-by": "update" } } })
 }
 
-fn scene(replicas: usize, max_unavailable: &Value, workers: &[Value]) -> Scene {
+fn fixture(replicas: usize, max_unavailable: &Value, workers: &[Value]) -> Fixture {
     let strategy = json!({ "type": "RollingUpdate", "rollingUpdate": { "maxUnavailable": max_unavailable } });
-    let mut scene = Scene::new(&json!({ "replicas": replicas, "updateStrategy": strategy }));
+    let mut fixture = Fixture::new(&json!({ "replicas": replicas, "updateStrategy": strategy }));
     for (ordinal, change) in workers.iter().enumerate() {
         let name = format!("gpu-{ordinal}");
-        scene = scene.worker(&name, change).slurm(&name, &["IDLE"], "");
+        fixture = fixture.worker(&name, change).slurm(&name, &["IDLE"], "");
     }
-    scene
+    fixture
 }
 
 /// Who is marked for an update.
-fn chosen(scene: &Scene) -> Vec<String> {
-    let effects = scene.effects();
+fn chosen(fixture: &Fixture) -> Vec<String> {
+    let effects = fixture.effects();
     let marks = effects.iter().filter_map(|effect| effect.strip_prefix("mark ")?.split_once(" for update"));
     marks.map(|(name, _)| name.to_owned()).collect()
 }
@@ -55,55 +55,55 @@ fn a_rolling_update_keeps_enough_available(
     #[case] workers: Vec<Value>,
     #[case] expected: &[&str],
 ) {
-    assert_eq!(chosen(&scene(replicas, &max_unavailable, &workers)), expected);
+    assert_eq!(chosen(&fixture(replicas, &max_unavailable, &workers)), expected);
 }
 
 #[test]
 fn the_choice_is_kept_until_the_pod_is_replaced() {
     // gpu-0 was chosen; gpu-1 would be chosen today.
-    let scene = scene(2, &json!(1), &[old(&marked()), old(&json!({}))]).slurm(
+    let fixture = fixture(2, &json!(1), &[old(&marked()), old(&json!({}))]).slurm(
         "gpu-0",
         &["MIXED", "DRAIN"],
         "slurm-operator: x",
     );
-    assert!(scene.effects().is_empty(), "{:?}", scene.effects());
+    assert!(fixture.effects().is_empty(), "{:?}", fixture.effects());
 }
 
 #[test]
 fn going_back_to_the_old_template_ends_the_drain() {
-    let scene = scene(1, &json!(1), &[marked()]).slurm("gpu-0", &["IDLE", "DRAIN"], "slurm-operator: x");
-    assert_eq!(scene.effects(), [r#"unmark gpu-0 Undrain("gpu-0")"#]);
+    let fixture = fixture(1, &json!(1), &[marked()]).slurm("gpu-0", &["IDLE", "DRAIN"], "slurm-operator: x");
+    assert_eq!(fixture.effects(), [r#"unmark gpu-0 Undrain("gpu-0")"#]);
 }
 
 #[test]
 fn a_drained_worker_is_not_deleted_while_another_one_fell_out() {
-    let scene = scene(3, &json!(1), &[not_ready(), json!({}), old(&marked())]).slurm(
+    let fixture = fixture(3, &json!(1), &[not_ready(), json!({}), old(&marked())]).slurm(
         "gpu-2",
         &["IDLE", "DRAIN"],
         "slurm-operator: x",
     );
-    assert!(scene.effects().is_empty(), "{:?}", scene.effects());
-    let healed = scene.worker("gpu-0", &json!({}));
+    assert!(fixture.effects().is_empty(), "{:?}", fixture.effects());
+    let healed = fixture.worker("gpu-0", &json!({}));
     assert_eq!(healed.effects(), ["delete gpu-2 (Outdated, drained)"]);
 }
 
 #[test]
 fn a_scale_in_does_not_undrain_who_is_being_updated() {
-    let scene = scene(2, &json!(1), &[json!({}), old(&marked()), json!({})]).slurm(
+    let fixture = fixture(2, &json!(1), &[json!({}), old(&marked()), json!({})]).slurm(
         "gpu-1",
         &["IDLE", "DRAIN"],
         "slurm-operator: x",
     );
-    let effects = scene.effects();
+    let effects = fixture.effects();
     assert!(effects.iter().all(|effect| !effect.contains("unmark")), "{effects:?}");
 }
 
 #[test]
 fn on_delete_replaces_nobody() {
-    let scene = Scene::new(&json!({ "replicas": 1, "updateStrategy": { "type": "OnDelete" } }))
+    let fixture = Fixture::new(&json!({ "replicas": 1, "updateStrategy": { "type": "OnDelete" } }))
         .worker("gpu-0", &old(&not_ready()))
         .slurm("gpu-0", &["IDLE"], "");
-    assert!(scene.effects().is_empty(), "{:?}", scene.effects());
+    assert!(fixture.effects().is_empty(), "{:?}", fixture.effects());
 }
 
 #[test]
@@ -111,14 +111,14 @@ fn a_scheduled_update_takes_those_that_the_reservation_holds() {
     let strategy =
         json!({ "type": "ScheduledUpdate", "scheduledUpdate": { "startTime": "2023-03-27T02:00:00Z" } });
     let node = |name: &str, reservation: &str| json!({ "name": name, "state": ["IDLE", "MAINTENANCE"], "reservation": reservation });
-    let scene = Scene::new(&json!({ "replicas": 3, "updateStrategy": strategy }))
+    let fixture = Fixture::new(&json!({ "replicas": 3, "updateStrategy": strategy }))
         .worker("gpu-0", &old(&json!({})))
         .worker("gpu-1", &old(&json!({})))
         .worker("gpu-2", &old(&json!({})))
         .slurm_node(node("gpu-0", "SlurmOperatorMaint-gpu"))
         .slurm_node(node("gpu-1", "SlurmOperatorMaint-gpu-custom"))
         .slurm("gpu-2", &["IDLE"], "");
-    assert_eq!(chosen(&scene), ["gpu-0"]);
+    assert_eq!(chosen(&fixture), ["gpu-0"]);
 }
 
 /// The reservation is made for it: nobody else counts on the workers.
@@ -126,17 +126,17 @@ fn a_scheduled_update_takes_those_that_the_reservation_holds() {
 fn a_scheduled_update_replaces_all_that_are_drained_at_once() {
     let strategy =
         json!({ "type": "ScheduledUpdate", "scheduledUpdate": { "startTime": "2023-03-27T02:00:00Z" } });
-    let scene = ["gpu-0", "gpu-1", "gpu-2"].iter().fold(
-        Scene::new(&json!({ "replicas": 3, "updateStrategy": strategy })),
-        |scene, name| {
-            scene
+    let fixture = ["gpu-0", "gpu-1", "gpu-2"].iter().fold(
+        Fixture::new(&json!({ "replicas": 3, "updateStrategy": strategy })),
+        |fixture, name| {
+            fixture
                 .worker(name, &old(&marked()))
                 .slurm_node(json!({ "name": name, "reason": "slurm-operator: x",
                 "state": ["IDLE", "DRAIN", "MAINTENANCE"], "reservation": "SlurmOperatorMaint-gpu" }))
         },
     );
-    let deletes = scene.effects().iter().filter(|effect| effect.starts_with("delete")).count();
-    assert_eq!(deletes, 3, "{:?}", scene.effects());
+    let deletes = fixture.effects().iter().filter(|effect| effect.starts_with("delete")).count();
+    assert_eq!(deletes, 3, "{:?}", fixture.effects());
 }
 
 #[test]
@@ -144,10 +144,10 @@ fn a_healthy_worker_that_slurm_does_not_know_is_replaced_after_a_while() {
     let two = |ready: i64| {
         let ready = json!({ "status": { "conditions": [
             { "type": "Ready", "status": "True", "lastTransitionTime": minute(ready) }] } });
-        scene(2, &json!(1), &[json!({}), ready]).without_slurm_node("gpu-1")
+        fixture(2, &json!(1), &[json!({}), ready]).without_slurm_node("gpu-1")
     };
     assert!(two(59).effects().is_empty(), "it may still register");
-    assert_eq!(two(59).plan().again, Some(std::time::Duration::from_secs(61)));
+    assert_eq!(two(59).plan().requeue_after, Some(std::time::Duration::from_secs(61)));
     assert_eq!(two(50).effects(), ["delete gpu-1 (Unregistered, absent)"]);
 }
 
@@ -162,9 +162,9 @@ fn a_worker_that_slurm_forgot_is_looked_at_again_when_it_may_be_replaced(
         { "type": "Ready", "status": "True", "lastTransitionTime": minute(59) },
         { "type": "SlurmNodeStateIdle", "status": "True" },
     ] } });
-    let scene = scene(2, &json!(1), &[json!({}), registered]);
-    let scene = if forgotten { scene.without_slurm_node("gpu-1") } else { scene };
-    assert_eq!(scene.plan().again, seconds.map(std::time::Duration::from_secs));
+    let fixture = fixture(2, &json!(1), &[json!({}), registered]);
+    let fixture = if forgotten { fixture.without_slurm_node("gpu-1") } else { fixture };
+    assert_eq!(fixture.plan().requeue_after, seconds.map(std::time::Duration::from_secs));
 }
 
 #[test]
@@ -175,32 +175,33 @@ fn a_slurm_that_lost_its_state_costs_no_busy_worker_and_not_all_idle_ones_at_onc
             { "type": format!("SlurmNodeState{state}"), "status": "True" },
         ] } })
     };
-    let mut scene = scene(4, &json!(1), &[state("Mixed"), state("Idle"), state("Idle"), state("Allocated")]);
+    let mut fixture =
+        fixture(4, &json!(1), &[state("Mixed"), state("Idle"), state("Idle"), state("Allocated")]);
     for ordinal in 0..4 {
-        scene = scene.without_slurm_node(&format!("gpu-{ordinal}"));
+        fixture = fixture.without_slurm_node(&format!("gpu-{ordinal}"));
     }
-    assert_eq!(scene.effects(), ["mark gpu-2 for update"]);
+    assert_eq!(fixture.effects(), ["mark gpu-2 for update"]);
 }
 
 #[test]
 fn an_unhealthy_old_one_that_slurm_never_knew_goes_at_once() {
     let workers = [not_ready(), old(&not_ready()), old(&json!({}))];
-    let scene = scene(3, &json!(1), &workers).without_slurm_node("gpu-1");
-    assert_eq!(scene.effects(), ["delete gpu-1 (Outdated, absent)"]);
+    let fixture = fixture(3, &json!(1), &workers).without_slurm_node("gpu-1");
+    assert_eq!(fixture.effects(), ["delete gpu-1 (Outdated, absent)"]);
 }
 
 #[test]
 fn a_surplus_one_that_is_ending_costs_no_budget() {
     let ending = json!({ "metadata": { "deletionTimestamp": "2027-01-15T08:00:00Z" } });
-    assert_eq!(chosen(&scene(1, &json!(1), &[old(&json!({})), old(&ending)])), ["gpu-0"]);
+    assert_eq!(chosen(&fixture(1, &json!(1), &[old(&json!({})), old(&ending)])), ["gpu-0"]);
 }
 
 #[test]
 fn where_nobody_is_wanted_nobody_is_updated() {
     let failed = json!({ "status": { "phase": "Failed", "conditions": [] } });
-    let scene = scene(0, &json!("100%"), &[failed, old(&json!({}))]);
-    assert_eq!(chosen(&scene), [""; 0]);
-    assert!(scene.effects()[1].starts_with("mark gpu-1 for scale-in"), "{:?}", scene.effects());
+    let fixture = fixture(0, &json!("100%"), &[failed, old(&json!({}))]);
+    assert_eq!(chosen(&fixture), [""; 0]);
+    assert!(fixture.effects()[1].starts_with("mark gpu-1 for scale-in"), "{:?}", fixture.effects());
 }
 
 #[rstest]
@@ -213,27 +214,27 @@ fn health_decides_and_not_age(#[case] healthy: i64, #[case] sick: i64) {
         old(&made)
     };
     let workers = [made(healthy, &json!({})), made(sick, &not_ready())];
-    assert_eq!(chosen(&scene(2, &json!(0), &workers)), ["gpu-1"]);
+    assert_eq!(chosen(&fixture(2, &json!(0), &workers)), ["gpu-1"]);
 }
 
 #[test]
 fn where_no_slurm_is_expected_nobody_is_missed_there() {
-    let scene = scene(2, &json!(1), &[json!({}), json!({})]).view(crate::slurm::View::NotExpected);
-    assert!(scene.effects().is_empty(), "{:?}", scene.effects());
-    assert_eq!(scene.plan().again, None);
+    let fixture = fixture(2, &json!(1), &[json!({}), json!({})]).view(crate::slurm::View::NotExpected);
+    assert!(fixture.effects().is_empty(), "{:?}", fixture.effects());
+    assert_eq!(fixture.plan().requeue_after, None);
 }
 
 /// Another operator may have left the name of a revision there.
 #[test]
 fn the_hash_in_the_status_decides_nothing() {
-    let scene = scene(1, &json!(1), &[json!({})]);
-    let expected = scene.plan().revisions;
-    let scene = scene.nodeset(|nodeset| {
+    let fixture = fixture(1, &json!(1), &[json!({})]);
+    let expected = fixture.plan().revisions;
+    let fixture = fixture.nodeset(|nodeset| {
         nodeset.status = Some(slinky_api::v1beta1::NodeSetStatus {
             node_set_hash: "gpu-old".to_owned(),
             ..slinky_api::v1beta1::NodeSetStatus::default()
         });
     });
-    assert_eq!(scene.plan().revisions, expected);
-    assert!(scene.effects().is_empty(), "{:?}", scene.effects());
+    assert_eq!(fixture.plan().revisions, expected);
+    assert!(fixture.effects().is_empty(), "{:?}", fixture.effects());
 }

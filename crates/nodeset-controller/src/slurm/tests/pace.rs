@@ -239,6 +239,6 @@ async fn a_thousand_nodes() {
 
     // All but a few are lost at once: nobody is taken for gone.
     world.slurm.inject_on(Method::GET, "/nodes/", Fault::OnlyNodes(10));
-    world.until("cut short", |view| view.sight("w999") == Sight::Unknown).await;
+    world.until("cut short", |view| view.lookup("w999") == NodeLookup::Unknown).await;
     assert_eq!(known(world.view()).doubtful.len(), 990);
 }

@@ -6,7 +6,7 @@ use super::*;
 async fn a_cluster_is_unknown_until_it_answered() {
     let mut world = World::new(&["a"]);
     assert_eq!(why(&world.view()), "Slurm was not asked yet");
-    assert!(world.view().is_unasked());
+    assert!(world.view().is_not_polled_yet());
     assert!(world.until_told().await < seconds(1));
     let known = known(world.view());
     assert_eq!(known.snapshot.nodes.keys().collect::<Vec<_>>(), ["a"]);
@@ -20,7 +20,7 @@ async fn a_controller_without_restapi_is_given_a_minute() {
     world.view();
     pass(59).await;
     assert_eq!(why(&world.view()), "the Controller has no RestApi");
-    assert!(world.view().is_unasked(), "there never was one");
+    assert!(world.view().is_not_polled_yet(), "there never was one");
     world.drain_news();
     assert!(world.until_told().await < seconds(3));
     assert_eq!(state(&world.view()), "not expected");
@@ -42,7 +42,7 @@ async fn a_restapi_that_goes_makes_the_cluster_unknown_at_once_and_the_minute_be
     world.remove_restapi("ns", "api");
     assert!(world.until_told().await < seconds(2));
     assert_eq!(state(&world.view()), "unknown");
-    assert!(!world.view().is_unasked(), "there was one");
+    assert!(!world.view().is_not_polled_yet(), "there was one");
     pass(57).await;
     assert_eq!(state(&world.view()), "unknown");
     assert!(world.until("not expected", |view| matches!(view, View::NotExpected)).await < seconds(5));
@@ -59,7 +59,7 @@ async fn a_slurm_that_never_answers_is_expected_for_ever() {
     }
     let view = world.view();
     assert!(why(&view).starts_with("Slurm has not answered yet: slurmrestd cannot be reached"), "{view:?}");
-    assert!(!view.is_unasked(), "{view:?}");
+    assert!(!view.is_not_polled_yet(), "{view:?}");
     world.slurm.heal();
     assert!(world.until("known", is_known).await <= seconds(16));
 }
@@ -71,10 +71,10 @@ async fn a_slurm_with_its_first_answer_on_the_way_is_no_trouble_and_one_that_is_
     world.view();
     pass(4).await;
     let view = world.view();
-    assert_eq!((why(&view), view.is_unasked()), ("Slurm has not answered yet", true));
+    assert_eq!((why(&view), view.is_not_polled_yet()), ("Slurm has not answered yet", true));
     pass(2).await;
     let view = world.view();
-    assert!(!view.is_unasked() && view.sight("a") == Sight::Unknown, "{view:?}");
+    assert!(!view.is_not_polled_yet() && view.lookup("a") == NodeLookup::Unknown, "{view:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -121,7 +121,7 @@ async fn what_was_known_is_good_for_30_s() {
     let view = world.view();
     let expected = format!("Slurm has not answered since {last}: slurmrestd cannot be reached");
     assert!(why(&view).starts_with(&expected), "{view:?}");
-    assert!(!view.is_unasked(), "{view:?}");
+    assert!(!view.is_not_polled_yet(), "{view:?}");
     world.slurm.heal();
     assert!(world.until("known", is_known).await <= seconds(16));
 }
@@ -193,7 +193,7 @@ async fn a_controller_made_anew_inherits_nothing() {
     assert_eq!(why(&world.view()), "Slurm was not asked yet");
     world.until("known", is_known).await;
     let view = world.view();
-    assert_eq!((view.sight("a"), is_present(&view, "c")), (Sight::Absent, true));
+    assert_eq!((view.lookup("a"), is_present(&view, "c")), (NodeLookup::Absent, true));
     let late = predecessor.update_nodes(&["c"], &slurm_rest::NodeUpdate::Undrain).await;
     assert_eq!(late.unwrap_err().category(), "unreachable");
     assert_eq!(why(&predecessor.look().await), "ns/slurm is not there any more");
@@ -231,8 +231,8 @@ async fn the_same_name_in_another_namespace_is_another_cluster() {
     world.clusters.view(&key("other"), NOTHING);
     pass(2).await;
     let (view, other_view) = (world.view(), world.clusters.view(&key("other"), NOTHING));
-    assert_eq!((is_present(&view, "a"), view.sight("b")), (true, Sight::Absent));
-    assert_eq!((other_view.sight("a"), is_present(&other_view, "b")), (Sight::Absent, true));
+    assert_eq!((is_present(&view, "a"), view.lookup("b")), (true, NodeLookup::Absent));
+    assert_eq!((other_view.lookup("a"), is_present(&other_view, "b")), (NodeLookup::Absent, true));
 
     // One that dies costs the other nothing.
     world.slurm.inject(Fault::ControllerDown);
@@ -254,12 +254,12 @@ async fn the_same_name_in_another_namespace_is_another_cluster() {
 async fn silence_counts_from_the_last_answer_and_before_the_first_from_the_first_question() {
     let world = World::new(&["a"]);
     world.slurm.inject(Fault::Refused);
-    assert_eq!(world.clusters.silence(&key("ns")), seconds(0), "nobody has asked");
+    assert_eq!(world.clusters.unreachable_for(&key("ns")), seconds(0), "nobody has asked");
     world.view();
     pass(50).await;
-    assert!(world.clusters.silence(&key("ns")) >= seconds(50));
+    assert!(world.clusters.unreachable_for(&key("ns")) >= seconds(50));
     world.slurm.heal();
     pass(60).await;
     world.view();
-    assert!(world.clusters.silence(&key("ns")) < seconds(30), "it answers again");
+    assert!(world.clusters.unreachable_for(&key("ns")) < seconds(30), "it answers again");
 }

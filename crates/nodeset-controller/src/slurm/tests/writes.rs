@@ -12,7 +12,7 @@ fn drain() -> NodeUpdate {
 async fn a_node_is_in_doubt_from_a_write_to_the_next_read() {
     let mut world = World::known(&["a", "b"]).await;
     world.cluster().update_nodes(&["a"], &drain()).await.unwrap();
-    assert_eq!(world.view().sight("a"), Sight::Unknown);
+    assert_eq!(world.view().lookup("a"), NodeLookup::Unknown);
     assert!(is_present(&world.view(), "b"));
     assert!(world.until_told().await < seconds(2));
     assert!(is_drained(&world.view(), "a"));
@@ -24,7 +24,7 @@ async fn a_write_that_changed_nothing_is_told_when_it_was_seen() {
     let mut world = World::known(&["a"]).await;
     let refused = world.cluster().update_nodes(&["a"], &NodeUpdate::Resume).await.unwrap_err();
     assert_eq!(refused.category(), "rejected");
-    assert_eq!(world.view().sight("a"), Sight::Unknown);
+    assert_eq!(world.view().lookup("a"), NodeLookup::Unknown);
     pass(0).await;
     assert!(world.until_told().await < seconds(2));
     assert!(is_present(&world.view(), "a"));
@@ -34,12 +34,12 @@ async fn a_write_that_changed_nothing_is_told_when_it_was_seen() {
 async fn a_read_that_began_before_the_answer_does_not_count() {
     let mut world = World::known(&["a"]).await;
     world.slurm.inject_on(Method::GET, "/nodes/", Fault::Slow(seconds(2)));
-    // The next read is under way.
+    // The next read is under connection.
     pass(2).await;
     let asked_before = known(world.view()).snapshot.asked;
     world.cluster().update_nodes(&["a"], &drain()).await.unwrap();
     world.until("that read", |view| known(view.clone()).snapshot.asked > asked_before).await;
-    assert_eq!(world.view().sight("a"), Sight::Unknown);
+    assert_eq!(world.view().lookup("a"), NodeLookup::Unknown);
     world.until("the next read", |view| is_drained(view, "a")).await;
 }
 
@@ -54,7 +54,7 @@ async fn a_write_without_answer_leaves_doubt_for_40_s(#[case] applied: bool) {
     let error = world.cluster().update_nodes(&["a"], &drain()).await.unwrap_err();
     assert_eq!((error.category(), sent.elapsed()), ("timeout", seconds(10)));
     while sent.elapsed() < seconds(39) {
-        assert_eq!(world.view().sight("a"), Sight::Unknown);
+        assert_eq!(world.view().lookup("a"), NodeLookup::Unknown);
         assert!(is_present(&world.view(), "b"));
         pass(1).await;
     }
@@ -71,7 +71,7 @@ async fn a_write_that_lands_late_is_not_missed() {
     let error = world.cluster().update_nodes(&["a"], &drain()).await.unwrap_err();
     assert!(error.maybe_applied(), "{error}");
     pass(25).await;
-    assert_eq!(world.view().sight("a"), Sight::Unknown);
+    assert_eq!(world.view().lookup("a"), NodeLookup::Unknown);
     world.slurm.heal();
     world.until("clear", |view| is_present(view, "a")).await;
     assert!(is_drained(&world.view(), "a"));
@@ -85,7 +85,7 @@ async fn a_write_that_nobody_waits_for_any_more_leaves_doubt() {
     let abandoned = tokio::time::timeout(seconds(1), cluster.update_nodes(&["a"], &update)).await;
     assert!(abandoned.is_err());
     pass(30).await;
-    assert_eq!(world.view().sight("a"), Sight::Unknown);
+    assert_eq!(world.view().lookup("a"), NodeLookup::Unknown);
     world.until("clear", |view| is_drained(view, "a")).await;
 }
 

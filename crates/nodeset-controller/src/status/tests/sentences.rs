@@ -8,25 +8,25 @@ fn deleted(nodeset: &mut NodeSet) {
     nodeset.metadata.deletion_timestamp = Some(Time(minute(0)));
 }
 
-fn on_delete() -> Scene {
-    Scene::new(&json!({ "replicas": 5, "updateStrategy": { "type": "OnDelete" } }))
+fn on_delete() -> Fixture {
+    Fixture::new(&json!({ "replicas": 5, "updateStrategy": { "type": "OnDelete" } }))
 }
 
-fn scheduled() -> Scene {
+fn scheduled() -> Fixture {
     let schedule = json!({ "startTime": minute(120), "duration": "30m" });
     let strategy = json!({ "type": "ScheduledUpdate", "scheduledUpdate": schedule });
-    Scene::new(&json!({ "replicas": 2, "updateStrategy": strategy })).workers(2)
+    Fixture::new(&json!({ "replicas": 2, "updateStrategy": strategy })).workers(2)
 }
 
 /// With the reservation that the NodeSet wishes for, or one like it.
-fn reserved(mut scene: Scene, start: i64) -> Scene {
+fn reserved(mut fixture: Fixture, start: i64) -> Fixture {
     let time = |minutes| json!({ "set": true, "number": minute(minutes).as_second() });
     let reservation = json!({ "name": "SlurmOperatorMaint-gpu", "node_list": "gpu-[0-1]", "users": "slurm",
         "flags": ["MAINT", "IGNORE_JOBS", "SPEC_NODES"], "start_time": time(start), "end_time": time(start + 30) });
-    let View::Known(known) = &mut scene.observed.slurm else { panic!("Slurm is not known") };
+    let View::Known(known) = &mut fixture.observed.slurm else { panic!("Slurm is not known") };
     let reservations = Arc::make_mut(&mut known.snapshot).reservations.get_or_insert_default();
     reservations.insert("SlurmOperatorMaint-gpu".to_owned(), serde_json::from_value(reservation).unwrap());
-    scene.nodeset(|nodeset| {
+    fixture.nodeset(|nodeset| {
         nodeset
             .metadata
             .finalizers
@@ -36,11 +36,11 @@ fn reserved(mut scene: Scene, start: i64) -> Scene {
 }
 
 /// Slurm answers, and has no reservations.
-fn unreserved(scene: Scene) -> Scene {
-    let mut scene = reserved(scene, 0);
-    let View::Known(known) = &mut scene.observed.slurm else { panic!("Slurm is not known") };
+fn unreserved(fixture: Fixture) -> Fixture {
+    let mut fixture = reserved(fixture, 0);
+    let View::Known(known) = &mut fixture.observed.slurm else { panic!("Slurm is not known") };
     Arc::make_mut(&mut known.snapshot).reservations = Some(BTreeMap::default());
-    scene
+    fixture
 }
 
 const WISH: &str = "SlurmOperatorMaint-gpu starts 2023-03-28T12:40:00Z for 30 min [IGNORE_JOBS, MAINT]";
@@ -83,8 +83,8 @@ const WISH: &str = "SlurmOperatorMaint-gpu starts 2023-03-28T12:40:00Z for 30 mi
      nodeset.slinky.slurm.net/force-delete=true ends it without waiting")]
 #[case::deleted(replicas(2).jobs("other", 1).open(&["other"]).nodeset(deleted), "Deleting",
     "its deletion waits for nothing")]
-fn what_is_under_way_is_told(#[case] scene: Scene, #[case] reason: &str, #[case] message: &str) {
-    let status = told(&scene);
+fn what_is_under_way_is_told(#[case] fixture: Fixture, #[case] reason: &str, #[case] message: &str) {
+    let status = told(&fixture);
     assert_eq!(condition(&status, PROGRESSING), ("True", reason, message));
 }
 
@@ -98,11 +98,11 @@ fn what_is_under_way_is_told(#[case] scene: Scene, #[case] reason: &str, #[case]
     "1 worker is outdated until reservation SlurmOperatorMaint-gpu starts 2023-03-28T12:40:00Z for 30 min \
      [IGNORE_JOBS, MAINT] (gpu-1)")]
 fn what_waits_for_a_person_or_its_time_is_not_under_way(
-    #[case] scene: Scene,
+    #[case] fixture: Fixture,
     #[case] reason: &str,
     #[case] message: &str,
 ) {
-    let status = told(&scene);
+    let status = told(&fixture);
     assert_eq!(condition(&status, PROGRESSING), ("False", reason, message));
     assert_eq!(condition(&status, READY), ("True", AS_EXPECTED, ""));
     assert_eq!(condition(&status, DEGRADED).0, "False");
@@ -123,15 +123,16 @@ fn chosen() -> Value {
 #[test]
 fn those_that_wait_for_others_and_for_their_next_try_are_told() {
     let chosen = chosen();
-    let mut scene =
-        Scene::new(&json!({ "replicas": 3, "updateStrategy": { "rollingUpdate": { "maxUnavailable": 1 } } }))
-            .workers(3)
-            .worker("gpu-0", &json!({ "status": { "phase": "Failed", "conditions": [] } }))
-            .worker("gpu-1", &chosen)
-            .slurm("gpu-1", &["IDLE", "DRAIN"], "slurm-operator: update");
-    scene.observed.backoff.insert("0".to_owned(), minute(61));
-    scene.observed.backoff.insert("gpu-0".to_owned(), minute(61));
-    let status = told(&scene);
+    let mut fixture = Fixture::new(
+        &json!({ "replicas": 3, "updateStrategy": { "rollingUpdate": { "maxUnavailable": 1 } } }),
+    )
+    .workers(3)
+    .worker("gpu-0", &json!({ "status": { "phase": "Failed", "conditions": [] } }))
+    .worker("gpu-1", &chosen)
+    .slurm("gpu-1", &["IDLE", "DRAIN"], "slurm-operator: update");
+    fixture.observed.retry_times.insert("0".to_owned(), minute(61));
+    fixture.observed.retry_times.insert("gpu-0".to_owned(), minute(61));
+    let status = told(&fixture);
     let (_, _, message) = condition(&status, PROGRESSING);
     assert!(
         message.contains("1 worker is to be replaced as soon as enough others are available (gpu-1)"),
@@ -148,7 +149,7 @@ fn effects_that_wait_are_told_as_long_as_there_are_some() {
         condition(&status, PROGRESSING),
         ("True", "Creating", "creating 1 worker; changes wait: an earlier batch is open")
     );
-    let mirrored = Scene::new(&json!({ "replicas": 0 }));
+    let mirrored = Fixture::new(&json!({ "replicas": 0 }));
     assert_eq!(condition(&told_at(&mirrored, &effects, 60), PROGRESSING).0, "False");
 }
 
@@ -180,13 +181,16 @@ fn whoever_lost_its_job_waits_for_a_person() {
 #[case::a_while(64, "False")]
 #[case::long(65, "True")]
 fn silence_becomes_trouble(#[case] minutes: i64, #[case] degraded: &str) {
-    let scene = two(&seen("Idle")).unknown();
-    let before = told(&scene);
-    assert_eq!(again(&scene.observed, &scene.plan(), &before, minute(60)), Some(Duration::from_secs(301)));
-    assert_eq!(again(&scene.observed, &scene.plan(), &before, minute(65)), None, "it was told");
+    let fixture = two(&seen("Idle")).unknown();
+    let before = told(&fixture);
+    assert_eq!(
+        again(&fixture.observed, &fixture.plan(), &before, minute(60)),
+        Some(Duration::from_secs(301))
+    );
+    assert_eq!(again(&fixture.observed, &fixture.plan(), &before, minute(65)), None, "it was told");
     let since = ("Unknown", "NotAnswering", "slurmrestd cannot be reached");
     assert_eq!(condition(&before, SLURM_REACHABLE), since);
-    let status = told_at(&written(scene, before), &EffectsState::default(), minutes);
+    let status = told_at(&written(fixture, before), &EffectsState::default(), minutes);
     let (holds, reason, message) = condition(&status, DEGRADED);
     assert_eq!(holds, degraded);
     if holds == "True" {
@@ -202,22 +206,22 @@ fn silence_becomes_trouble(#[case] minutes: i64, #[case] degraded: &str) {
 /// The last moment that there is: no time can be counted from it on.
 #[test]
 fn a_silence_since_the_end_of_time_is_no_trouble_yet() {
-    let scene = two(&seen("Idle")).unknown();
-    let mut before = told(&scene);
-    let silence = before.conditions.iter_mut().find(|condition| condition.type_ == SLURM_REACHABLE);
-    silence.unwrap().last_transition_time = Time(Timestamp::MAX);
-    assert!(again(&scene.observed, &scene.plan(), &before, minute(60)).is_some());
-    assert_eq!(condition(&told(&written(scene, before)), DEGRADED).0, "False");
+    let fixture = two(&seen("Idle")).unknown();
+    let mut before = told(&fixture);
+    let unreachable_for = before.conditions.iter_mut().find(|condition| condition.type_ == SLURM_REACHABLE);
+    unreachable_for.unwrap().last_transition_time = Time(Timestamp::MAX);
+    assert!(again(&fixture.observed, &fixture.plan(), &before, minute(60)).is_some());
+    assert_eq!(condition(&told(&written(fixture, before)), DEGRADED).0, "False");
 }
 
 #[test]
 fn obstacles_are_all_told() {
-    let mut scene = scheduled().nodeset(|nodeset| {
+    let mut fixture = scheduled().nodeset(|nodeset| {
         let strategy = nodeset.spec.update_strategy.as_mut().unwrap();
         strategy.scheduled_update = None;
     });
-    scene.observed.controller = None;
-    let status = told(&scene);
+    fixture.observed.controller = None;
+    let status = told(&fixture);
     let expected =
         "Controller slurm does not exist; spec.updateStrategy.scheduledUpdate.startTime is missing";
     assert_eq!(condition(&status, DEGRADED), ("True", "ControllerMissing", expected));
@@ -225,8 +229,8 @@ fn obstacles_are_all_told() {
 
 #[test]
 fn the_reservation_is_remembered_when_slurm_has_ended_it() {
-    let scene = reserved(scheduled(), 120);
-    let status = told(&scene);
+    let fixture = reserved(scheduled(), 120);
+    let status = told(&fixture);
     assert_eq!(condition(&status, RESERVATION_CREATED), ("True", "Created", WISH));
     let created = find(&status.conditions, RESERVATION_CREATED).unwrap();
     assert_eq!((created.last_transition_time.0, created.observed_generation), (minute(60), Some(1)));
@@ -243,8 +247,8 @@ fn the_reservation_is_remembered_when_slurm_has_ended_it() {
 #[case::nobody_to_update(|nodeset: &mut NodeSet| nodeset.spec.replicas = 0)]
 fn a_reservation_that_nobody_wants_is_not_told(#[case] change: fn(&mut NodeSet)) {
     let status = told(&reserved(scheduled(), 120));
-    let scene = written(reserved(scheduled(), 120), status).nodeset(change);
-    assert_eq!(find(&told(&scene).conditions, RESERVATION_CREATED), None);
+    let fixture = written(reserved(scheduled(), 120), status).nodeset(change);
+    assert_eq!(find(&told(&fixture).conditions, RESERVATION_CREATED), None);
     assert_eq!(find(&told(&unreserved(scheduled())).conditions, RESERVATION_CREATED), None, "never made");
 }
 
@@ -266,11 +270,11 @@ fn homeless(since: i64) -> Value {
 
 #[test]
 fn a_worker_that_no_node_takes_is_trouble_after_a_while() {
-    let scene = replicas(2).worker("gpu-0", &homeless(60)).worker("gpu-1", &homeless(60));
-    let before = told_at(&scene, &EffectsState::default(), 60);
+    let fixture = replicas(2).worker("gpu-0", &homeless(60)).worker("gpu-1", &homeless(60));
+    let before = told_at(&fixture, &EffectsState::default(), 60);
     assert_eq!(condition(&before, DEGRADED).0, "False");
-    assert_eq!(again(&scene.observed, &scene.plan(), &before, minute(60)), Some(Duration::from_secs(31)));
-    let after = told_at(&scene, &EffectsState::default(), 61);
+    assert_eq!(again(&fixture.observed, &fixture.plan(), &before, minute(60)), Some(Duration::from_secs(31)));
+    let after = told_at(&fixture, &EffectsState::default(), 61);
     let text =
         "no Kubernetes node takes 2 workers: 0/3 nodes are available: 3 node(s) didn't match. (gpu-0, gpu-1)";
     assert_eq!(condition(&after, DEGRADED), ("True", "Unschedulable", text));
@@ -279,9 +283,9 @@ fn a_worker_that_no_node_takes_is_trouble_after_a_while() {
 
 #[test]
 fn that_no_node_fits_a_daemon_is_told() {
-    let scene = Scene::new(&json!({ "scalingMode": "DaemonSet",
+    let fixture = Fixture::new(&json!({ "scalingMode": "DaemonSet",
         "template": { "spec": { "nodeSelector": { "no": "such" } } } }));
-    let told = told(&scene);
+    let told = told(&fixture);
     assert_eq!(
         condition(&told, PROGRESSING),
         ("False", "NoNodeFits", "no Kubernetes node fits the template")

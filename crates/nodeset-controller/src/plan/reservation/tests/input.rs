@@ -51,7 +51,7 @@ fn durations_are_whole_minutes(#[case] written: &str, #[case] minutes: u32) {
 fn slurm_counts_no_fractions_of_seconds() {
     let world = World::of(&json!({ "startTime": "2023-03-28T12:40:00.75Z", "duration": "30m" })).held();
     let effects = world.decide().effects;
-    let [Effect::Reserve(request)] = effects.as_slice() else { panic!("{effects:?}") };
+    let [Effect::PutReservation(request)] = effects.as_slice() else { panic!("{effects:?}") };
     assert_eq!(request.start, minute(120));
-    assert_eq!(world.reserved(120, 30, &[]).decide().told, Told::Exists(WISH.to_owned()));
+    assert_eq!(world.reserved(120, 30, &[]).decide().status, ReservationStatus::Exists(WISH.to_owned()));
 }

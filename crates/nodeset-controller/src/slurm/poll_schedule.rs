@@ -28,7 +28,7 @@ const CALL: Duration = Duration::from_mins(4);
 
 /// What somebody wants to know besides the nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wish {
+pub struct Queries {
     /// How many jobs name each partition, and which take new ones. What jobs hold is asked for anyway while a node is busy.
     pub jobs: bool,
     /// The reservations.
@@ -114,7 +114,7 @@ impl Schedule {
     }
 
     /// Somebody wants to know; whether there is something new to ask for.
-    pub fn want(&mut self, wish: Wish, now: Instant) -> bool {
+    pub fn want(&mut self, wish: Queries, now: Instant) -> bool {
         (self.wanted, self.called) = (now, false);
         let jobs = wish.jobs && self.jobs.want(now);
         let reservations = wish.reservations && self.reservations.want(now);
@@ -263,18 +263,18 @@ mod tests {
     }
 
     #[rstest]
-    #[case::nobody_wants_them(&[], &[], Wish::default(), 60, None)]
-    #[case::a_wish(&[], &[], Wish { jobs: true, reservations: false }, 60, Some(Step::Jobs))]
-    #[case::a_wish_just_served(&[], &[], Wish { jobs: true, reservations: false }, 9, None)]
-    #[case::busy(&["a"], &["a"], Wish::default(), 10, Some(Step::Jobs))]
-    #[case::busy_as_before(&["a"], &["a"], Wish::default(), 9, None)]
-    #[case::busy_anew(&["b"], &["a"], Wish::default(), 1, Some(Step::Jobs))]
-    #[case::busy_no_more(&[], &["a"], Wish::default(), 60, None)]
-    #[case::reservations(&[], &[], Wish { jobs: false, reservations: true }, 0, Some(Step::Reservations))]
+    #[case::nobody_wants_them(&[], &[], Queries::default(), 60, None)]
+    #[case::a_wish(&[], &[], Queries { jobs: true, reservations: false }, 60, Some(Step::Jobs))]
+    #[case::a_wish_just_served(&[], &[], Queries { jobs: true, reservations: false }, 9, None)]
+    #[case::busy(&["a"], &["a"], Queries::default(), 10, Some(Step::Jobs))]
+    #[case::busy_as_before(&["a"], &["a"], Queries::default(), 9, None)]
+    #[case::busy_anew(&["b"], &["a"], Queries::default(), 1, Some(Step::Jobs))]
+    #[case::busy_no_more(&[], &["a"], Queries::default(), 60, None)]
+    #[case::reservations(&[], &[], Queries { jobs: false, reservations: true }, 0, Some(Step::Reservations))]
     fn jobs_are_asked_for_when_needed(
         #[case] now_busy: &[&str],
         #[case] busy_before: &[&str],
-        #[case] wish: Wish,
+        #[case] wish: Queries,
         #[case] after: u64,
         #[case] expected: Option<Step>,
     ) {
@@ -292,7 +292,7 @@ mod tests {
     fn nothing_but_nodes_is_asked_of_a_cluster_that_fails() {
         let start = Instant::now();
         let mut schedule = Schedule::new(start);
-        schedule.want(Wish { jobs: true, reservations: true }, start);
+        schedule.want(Queries { jobs: true, reservations: true }, start);
         schedule.nodes_failed(&Error::Unavailable(String::new()), start, start);
         assert_eq!(schedule.next(false, &busy(&["a"]), start), Step::Wait(start + POLL));
     }
@@ -306,7 +306,7 @@ mod tests {
         assert!(!schedule.calls(start + seconds(241)), "one call is enough");
         assert!(!schedule.is_over(start + seconds(299)));
         assert!(schedule.is_over(start + seconds(300)));
-        schedule.want(Wish::default(), start + seconds(299));
+        schedule.want(Queries::default(), start + seconds(299));
         assert!(!schedule.is_over(start + seconds(300)));
         assert!(schedule.calls(start + seconds(299 + 240)));
     }

@@ -1,11 +1,11 @@
 //! A NodeSet with its surroundings, for tests: what is there, and what is planned.
 
-use super::fit::NodeFacts;
-use super::roster::Backoff;
 use super::testing::{minute, pod};
 use super::{Effect, Evidence, Plan, plan};
 use crate::fixture::{controller, nodeset};
+use crate::node_facts::NodeFacts;
 use crate::observe::Observed;
+use crate::pod_backoff::RetryTimes;
 use crate::slurm::{Jobs, Known, Snapshot, View};
 use serde_json::{Value, json};
 use slinky_api::labels::{REVISION_HASH, WORKERS_FINALIZER, selector_labels};
@@ -16,13 +16,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// What is there.
-pub struct Scene {
+pub struct Fixture {
     /// All of it.
     pub observed: Observed,
     hash: String,
 }
 
-impl Scene {
+impl Fixture {
     /// A NodeSet that is held, its Controller, a Kubernetes node, and a Slurm without nodes.
     pub fn new(change: &Value) -> Self {
         let mut nodeset = nodeset(change);
@@ -38,11 +38,11 @@ impl Scene {
             claims: BTreeMap::new(),
             nodes: Arc::default(),
             slurm: View::Known(Known { snapshot: Arc::default(), doubtful: BTreeSet::new(), is_new: false }),
-            silence: Duration::ZERO,
+            unreachable_for: Duration::ZERO,
             sssd_conf: Ok(String::new()),
             cluster_domain: "cluster.local".to_owned(),
             propagated_conditions: Arc::from([]),
-            backoff: Backoff::default(),
+            retry_times: RetryTimes::default(),
         };
         let hash = plan(&observed, minute(60)).revisions.hash;
         Self { observed, hash }.host("node-a", &json!({}))
@@ -151,7 +151,7 @@ impl Scene {
 
     /// With Slurm out of reach.
     pub fn unknown(self) -> Self {
-        self.view(View::silent("slurmrestd cannot be reached".to_owned()))
+        self.view(View::unreachable("slurmrestd cannot be reached".to_owned()))
     }
 
     /// With the NodeSet changed.
@@ -177,34 +177,34 @@ impl Scene {
 /// An effect in a few words.
 pub fn short(effect: &Effect) -> String {
     match effect {
-        Effect::Release { finalizers } => format!("release to {finalizers:?}"),
-        Effect::Adopt(pod) => format!("adopt {}", pod.name),
-        Effect::Disown(pod) => format!("disown {}", pod.name),
-        Effect::Create(new) => format!("create {}", new.name),
-        Effect::Retire { pod, cause, drain, .. } => {
+        Effect::SetFinalizers { finalizers } => format!("release to {finalizers:?}"),
+        Effect::AdoptPod(pod) => format!("adopt {}", pod.name),
+        Effect::ReleasePod(pod) => format!("disown {}", pod.name),
+        Effect::CreatePod(new) => format!("create {}", new.name),
+        Effect::Cordon { pod, cause, drain, .. } => {
             let drain =
                 drain.as_ref().map(|drain| format!(" and drain: {}", drain.reason)).unwrap_or_default();
             format!("mark {} for {}{drain}", pod.name, cause.as_str())
         }
         Effect::Drain(drain) => format!("drain {}: {}", drain.node, drain.reason),
-        Effect::Restore { pod, unmark, undo, .. } => {
+        Effect::Uncordon { pod, unmark, undo, .. } => {
             let unmark = if *unmark { "unmark " } else { "" };
             let undo = undo.as_ref().map(|undo| format!("{undo:?}")).unwrap_or_default();
             format!("{unmark}{} {undo}", pod.name)
         }
-        Effect::Delete(removal) => {
+        Effect::DeletePod(removal) => {
             let evidence = match &removal.evidence {
-                Evidence::Needless => "needless",
-                Evidence::NoSlurm => "no slurm",
+                Evidence::NotNeeded => "needless",
+                Evidence::SlurmNotExpected => "no slurm",
                 Evidence::Absent(_) => "absent",
                 Evidence::Drained(_) => "drained",
             };
             format!("delete {} ({:?}, {evidence})", removal.pod.name, removal.why)
         }
-        Effect::Own { claim, .. } => format!("own {claim}"),
-        Effect::Reserve(request) => format!("reserve {}", request.name),
-        Effect::ReserveNodes { name, .. } => format!("reserve nodes {name}"),
-        Effect::Unreserve(name) => format!("unreserve {name}"),
-        Effect::Forget { node, .. } => format!("forget {node}"),
+        Effect::SetClaimOwners { claim, .. } => format!("own {claim}"),
+        Effect::PutReservation(request) => format!("reserve {}", request.name),
+        Effect::SetReservationNodes { name, .. } => format!("reserve nodes {name}"),
+        Effect::DeleteReservation(name) => format!("unreserve {name}"),
+        Effect::DeleteNodeRecord { node, .. } => format!("forget {node}"),
     }
 }

@@ -43,7 +43,7 @@ enum Obstacle {
 }
 
 /// The way to a cluster.
-pub struct Way {
+pub struct Connection {
     obstacle: Option<Obstacle>,
     clients: Option<Arc<Clients>>,
     key: Option<SigningKey>,
@@ -55,7 +55,7 @@ pub struct Way {
     key_changed: bool,
 }
 
-impl Default for Way {
+impl Default for Connection {
     fn default() -> Self {
         Self {
             obstacle: Some(Obstacle::Unexplored),
@@ -68,13 +68,13 @@ impl Default for Way {
     }
 }
 
-impl Way {
+impl Connection {
     /// The way itself, if there is one.
     pub fn clients(&self) -> Option<&Arc<Clients>> {
         self.clients.as_ref()
     }
 
-    /// What is known of a cluster to which there is no way.
+    /// What is known of a cluster to which there is no connection.
     pub fn obstacle(&self, now: Instant) -> Option<View> {
         let why = match self.obstacle.as_ref()? {
             Obstacle::NoRestApi { since, .. } if *since + GRACE <= now => return Some(View::NotExpected),
@@ -84,11 +84,11 @@ impl Way {
                     overdue: *lost,
                 });
             }
-            Obstacle::Unexplored => return Some(View::unasked("Slurm was not asked yet".to_owned())),
+            Obstacle::Unexplored => return Some(View::not_polled_yet("Slurm was not asked yet".to_owned())),
             Obstacle::NoKey(why) => format!("no signing key: {why}"),
             Obstacle::NoClient(why) => format!("no way to slurmrestd: {why}"),
         };
-        Some(View::silent(why))
+        Some(View::unreachable(why))
     }
 
     /// There is no RestApi.

@@ -1,6 +1,6 @@
 //! Whether a worker has work, and until when. Pods tell that late: what Slurm says comes first.
 
-use crate::slurm::{Sight, View};
+use crate::slurm::{NodeLookup, View};
 use crate::worker::{Work, Worker};
 use jiff::Timestamp;
 use jiff::civil::date;
@@ -16,27 +16,27 @@ pub enum Told {
 }
 
 /// What is known of the Slurm node of a worker.
-pub fn sight<'v>(slurm: &'v View, worker: &Worker) -> Sight<'v> {
+pub fn lookup<'v>(slurm: &'v View, worker: &Worker) -> NodeLookup<'v> {
     if worker.was_registered() {
-        slurm.sight_again(&worker.slurm_name)
+        slurm.lookup_registered(&worker.slurm_name)
     } else {
-        slurm.sight(&worker.slurm_name)
+        slurm.lookup(&worker.slurm_name)
     }
 }
 
 /// When the work of a worker is over, as Slurm has it.
 pub fn end(slurm: &View, worker: &Worker) -> Told {
     let Some(snapshot) = slurm.snapshot() else { return Told::Nothing };
-    match (slurm.sight(&worker.slurm_name), &snapshot.jobs) {
-        (Sight::Present(node), None) if !node.is_busy() => Told::This(None),
-        (Sight::Present(_), Some(jobs)) => {
+    match (slurm.lookup(&worker.slurm_name), &snapshot.jobs) {
+        (NodeLookup::Present(node), None) if !node.is_busy() => Told::This(None),
+        (NodeLookup::Present(_), Some(jobs)) => {
             let deadline = jobs.deadlines.get(&worker.slurm_name).map(|deadline| match deadline {
                 Deadline::At(time) => *time,
                 Deadline::Never => never(),
             });
             Told::This(deadline)
         }
-        (Sight::Present(_) | Sight::Absent | Sight::Unknown, _) => Told::Nothing,
+        (NodeLookup::Present(_) | NodeLookup::Absent | NodeLookup::Unknown, _) => Told::Nothing,
     }
 }
 
@@ -48,7 +48,7 @@ fn never() -> Timestamp {
 /// Brings what the pods say of their work up to date.
 pub fn hear(workers: &mut [Worker], slurm: &View) {
     for worker in workers {
-        let Sight::Present(node) = slurm.sight(&worker.slurm_name) else { continue };
+        let NodeLookup::Present(node) = slurm.lookup(&worker.slurm_name) else { continue };
         let otherwise = if node.is_busy() { Work::Something } else { Work::Nothing };
         worker.work = match end(slurm, worker) {
             Told::This(deadline) => deadline.map_or(otherwise, Work::Until),

@@ -2,7 +2,7 @@
 
 use super::absences::{Absences, Nodes, PROOF_AGAINST_ODDS};
 use super::view::{Jobs, Known, Snapshot, View};
-use super::writes::{Asked, Outcome, Turn, WriteLog};
+use super::write_log::{Asked, Outcome, Turn, WriteLog};
 use jiff::Timestamp;
 use slurm_rest::{NodeList, Reservation, ReservationList};
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,7 +24,7 @@ pub enum Written {
 
 /// All that is remembered of one cluster.
 #[derive(Debug, Default)]
-pub struct Memory {
+pub struct SlurmState {
     turn: Turn,
     seen: Option<Seen>,
     /// When the first question was asked that was answered.
@@ -55,7 +55,7 @@ struct SeenReservations {
     as_of: Option<Timestamp>,
 }
 
-impl Memory {
+impl SlurmState {
     /// A question is asked now.
     pub fn ask(&mut self, at: Instant, time: Timestamp) -> Asked {
         Asked { turn: self.turn.next(), at, time }
@@ -189,7 +189,10 @@ impl Memory {
             return View::Unknown { why, overdue: self.error.is_some() };
         };
         if seen.asked.at + STALE <= now {
-            return View::silent(format!("Slurm has not answered since {:.0}{error}", seen.snapshot.asked));
+            return View::unreachable(format!(
+                "Slurm has not answered since {:.0}{error}",
+                seen.snapshot.asked
+            ));
         }
         let doubtful = self.absences.unproven().chain(self.node_writes.unseen()).cloned().collect();
         let is_new = self.first.is_none_or(|first| now < first + PROOF_AGAINST_ODDS);
@@ -239,7 +242,7 @@ mod tests {
 
     #[test]
     fn a_cluster_is_new_for_a_minute_after_its_first_answer() {
-        let (start, mut memory) = (Instant::now(), Memory::default());
+        let (start, mut memory) = (Instant::now(), SlurmState::default());
         let mut is_new = |second| {
             let now = start + Duration::from_secs(second);
             let asked = memory.ask(now, Timestamp::UNIX_EPOCH);
@@ -253,7 +256,7 @@ mod tests {
     #[test]
     fn silence_is_told_to_the_second() {
         let start = Instant::now();
-        let mut memory = Memory::default();
+        let mut memory = SlurmState::default();
         let asked = memory.ask(start, "2027-01-15T08:00:00.123456789Z".parse().unwrap());
         memory.nodes_listed(asked, NodeList { nodes: vec![], as_of: None });
         let View::Unknown { why, overdue } = memory.view(start + STALE) else { panic!("it is old") };

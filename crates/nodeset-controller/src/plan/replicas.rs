@@ -1,7 +1,8 @@
 //! Who stays, who leaves and who is missing, as far as numbers and places go. Nothing here depends on Slurm.
 
-use super::effect::Why;
-use super::order::removal_order;
+use super::effect::DeleteReason;
+use super::removal_order::removal_order;
+use crate::pod_backoff::RetryTimes;
 use crate::worker::{Cause, Phase, Worker};
 use jiff::Timestamp;
 use slinky_api::v1beta1::ScalingMode;
@@ -18,9 +19,9 @@ pub enum Fate {
     /// Nobody can tell now whether it stays: whatever was begun waits.
     Wait,
     /// It leaves, as soon as no job holds it.
-    Leave(Cause, Why),
+    Leave(Cause, DeleteReason),
     /// It ended by itself and makes room, but not before this time.
-    Clear(Why, Option<Timestamp>),
+    Clear(DeleteReason, Option<Timestamp>),
 }
 
 /// Where a new pod goes.
@@ -34,7 +35,7 @@ pub enum Place {
 
 /// Who stays, who leaves, who is missing.
 #[derive(Debug, Default)]
-pub struct Roster {
+pub struct Replicas {
     /// What becomes of each worker, by UID; those that are not named stay.
     pub fates: BTreeMap<String, Fate>,
     /// Pods to make.
@@ -43,7 +44,7 @@ pub struct Roster {
     pub desired: usize,
 }
 
-impl Roster {
+impl Replicas {
     /// What becomes of a worker.
     pub fn fate(&self, worker: &Worker) -> Fate {
         self.fates.get(worker.uid()).copied().unwrap_or(Fate::Stay)
@@ -69,7 +70,7 @@ impl Roster {
         let fate = if worker.is_finished() {
             Fate::Clear(why_ended(worker), None)
         } else {
-            Fate::Leave(Cause::ScaleIn, Why::Unwanted)
+            Fate::Leave(Cause::ScaleIn, DeleteReason::Unwanted)
         };
         self.decide(worker, fate);
     }
@@ -80,16 +81,13 @@ impl Roster {
     }
 }
 
-/// When pods that fail again and again may be replaced, by name: the next one at the same place has the same.
-pub type Backoff = BTreeMap<String, Timestamp>;
-
 /// Decides about numbered workers: as many as `desired`, the lowest free numbers first.
-pub fn numbered(workers: &[Worker], desired: usize, backoff: &Backoff) -> Roster {
-    let mut roster = Roster { desired, ..Roster::default() };
-    leave_old_mode(&mut roster, workers, ScalingMode::StatefulSet);
+pub fn numbered(workers: &[Worker], desired: usize, retry_times: &RetryTimes) -> Replicas {
+    let mut replicas = Replicas { desired, ..Replicas::default() };
+    leave_old_mode(&mut replicas, workers, ScalingMode::StatefulSet);
     let ours = || workers.iter().filter(|worker| worker.mode == Some(ScalingMode::StatefulSet));
     for worker in ours().filter(|worker| !worker.terminating && worker.is_finished()) {
-        roster.decide(worker, Fate::Clear(why_ended(worker), backoff.get(&worker.name()).copied()));
+        replicas.decide(worker, Fate::Clear(why_ended(worker), retry_times.get(&worker.name()).copied()));
     }
     let mut alive: Vec<_> = ours().filter(|worker| worker.is_alive()).collect();
     // Those that were chosen before are chosen again, whatever happened since.
@@ -99,33 +97,33 @@ pub fn numbered(workers: &[Worker], desired: usize, backoff: &Backoff) -> Roster
     });
     let surplus = alive.len().saturating_sub(desired);
     for worker in alive.into_iter().take(surplus) {
-        roster.decide(worker, Fate::Leave(Cause::ScaleIn, Why::Surplus));
+        replicas.decide(worker, Fate::Leave(Cause::ScaleIn, DeleteReason::Surplus));
     }
     let taken: BTreeSet<i32> = workers.iter().filter_map(|worker| worker.ordinal).collect();
     let free = (0..i32::MAX).filter(|ordinal| !taken.contains(ordinal));
     // Whoever is still there counts, on its way out too: never more pods than wanted.
     let missing = desired.saturating_sub(workers.len()).min(BURST);
-    roster.missing = free.take(missing).map(Place::Ordinal).collect();
-    roster
+    replicas.missing = free.take(missing).map(Place::Ordinal).collect();
+    replicas
 }
 
 /// Everybody leaves.
-pub fn nobody(workers: &[Worker]) -> Roster {
-    let mut roster = Roster::default();
+pub fn nobody(workers: &[Worker]) -> Replicas {
+    let mut replicas = Replicas::default();
     for worker in workers.iter().filter(|worker| !worker.terminating) {
-        roster.dismiss(worker);
+        replicas.dismiss(worker);
     }
-    roster
+    replicas
 }
 
 /// Workers of the other scaling mode leave.
-pub fn leave_old_mode(roster: &mut Roster, workers: &[Worker], mode: ScalingMode) {
+pub fn leave_old_mode(replicas: &mut Replicas, workers: &[Worker], mode: ScalingMode) {
     for worker in workers.iter().filter(|worker| worker.mode != Some(mode) && !worker.terminating) {
-        roster.dismiss(worker);
+        replicas.dismiss(worker);
     }
 }
 
 /// Why a worker that ended makes room.
-pub fn why_ended(worker: &Worker) -> Why {
-    if worker.phase == Phase::Succeeded { Why::Succeeded } else { Why::Failed }
+pub fn why_ended(worker: &Worker) -> DeleteReason {
+    if worker.phase == Phase::Succeeded { DeleteReason::Succeeded } else { DeleteReason::Failed }
 }

@@ -2,20 +2,20 @@
 //! nothing that somebody else ordered is undone or overwritten.
 
 use super::cordon_reason;
-use super::daemons::Nodes;
-use super::effect::{Drain, Effect, Evidence, Removal, Undo, Why};
-use super::order::removal_order;
-use super::roster::{BURST, Fate, Roster};
-use super::service::{drain, is_free, undo};
+use super::drain::{drain, is_free, undo};
+use super::effect::{DeleteReason, Drain, Effect, Evidence, PodDeletion, Undo};
+use super::job_state::lookup;
+use super::removal_order::removal_order;
+use super::replicas::{BURST, Fate, Replicas};
 use super::update::Allowance;
-use super::work::sight;
-use crate::slurm::{Sight, View};
+use crate::node_facts::Nodes;
+use crate::slurm::{NodeLookup, View};
 use crate::worker::{Cause, Cordon, Worker};
 use jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What all workers of a NodeSet are treated by.
-pub struct Conduct<'a> {
+pub struct Lifecycle<'a> {
     /// Their namespace.
     pub namespace: &'a str,
     /// What is known of Slurm.
@@ -38,7 +38,7 @@ pub struct Conduct<'a> {
 
 /// What follows for the workers.
 #[derive(Debug, Default)]
-pub struct Conducted {
+pub struct LifecycleDecision {
     /// What to do.
     pub effects: Vec<Effect>,
     /// Who should leave and cannot yet.
@@ -69,101 +69,103 @@ pub enum WaitFor {
     Backoff(Timestamp),
 }
 
-impl Conduct<'_> {
+impl Lifecycle<'_> {
     /// Decides for all workers.
-    pub fn conduct(&self, workers: &[Worker], roster: &Roster) -> Conducted {
+    pub fn conduct(&self, workers: &[Worker], replicas: &Replicas) -> LifecycleDecision {
         let mut sorted: Vec<_> = workers.iter().collect();
         sorted.sort_by(|one, other| removal_order(one, other));
-        let mut conducted = Conducted::default();
+        let mut lifecycle = LifecycleDecision::default();
         // Those that leave for good are not among those that an update may count on.
-        let remains = |worker: &&&Worker| !matches!(roster.fate(worker), Fate::Leave(Cause::ScaleIn, _));
+        let remains = |worker: &&&Worker| !matches!(replicas.fate(worker), Fate::Leave(Cause::ScaleIn, _));
         let available =
             sorted.iter().filter(remains).filter(|worker| worker.serves(self.min_ready, self.now)).count();
         let mut deletes = Deletes { left: BURST, available };
-        let held = Held::new(workers, roster);
+        let held = Held::new(workers, replicas);
         for worker in sorted {
-            match roster.fate(worker) {
-                _ if worker.terminating => conducted.effects.extend(self.on_its_way(worker)),
+            match replicas.fate(worker) {
+                _ if worker.terminating => lifecycle.effects.extend(self.on_its_way(worker)),
                 Fate::Clear(why, not_before) => {
-                    self.clear(worker, why, not_before, &mut deletes, &mut conducted);
+                    self.clear(worker, why, not_before, &mut deletes, &mut lifecycle);
                 }
                 Fate::Leave(cause, why) => {
-                    self.leave(worker, (cause, why), &held, &mut deletes, &mut conducted);
+                    self.leave(worker, (cause, why), &held, &mut deletes, &mut lifecycle);
                 }
-                Fate::Stay => conducted.effects.extend(self.stay(worker, &held)),
+                Fate::Stay => lifecycle.effects.extend(self.stay(worker, &held)),
                 Fate::Wait => {}
             }
         }
-        conducted
+        lifecycle
     }
 
-    fn sight(&self, worker: &Worker) -> Sight<'_> {
-        sight(self.slurm, worker)
+    fn lookup(&self, worker: &Worker) -> NodeLookup<'_> {
+        lookup(self.slurm, worker)
     }
 
     /// A node whose slurmd is about to end gets no more jobs, whoever ended it.
     fn on_its_way(&self, worker: &Worker) -> Option<Effect> {
-        match self.sight(worker) {
-            Sight::Present(node) if worker.started => {
+        match self.lookup(worker) {
+            NodeLookup::Present(node) if worker.started => {
                 drain(node, &cordon_reason::terminating()).map(Effect::Drain)
             }
-            Sight::Present(_) | Sight::Absent | Sight::Unknown => None,
+            NodeLookup::Present(_) | NodeLookup::Absent | NodeLookup::Unknown => None,
         }
     }
 
     fn clear(
         &self,
         worker: &Worker,
-        why: Why,
+        why: DeleteReason,
         not_before: Option<Timestamp>,
         deletes: &mut Deletes,
-        conducted: &mut Conducted,
+        lifecycle: &mut LifecycleDecision,
     ) {
         match not_before.filter(|time| *time > self.now) {
-            Some(time) => conducted.wait(worker, WaitFor::Backoff(time)),
-            None => deletes.push(worker, Evidence::Needless, why, conducted),
+            Some(time) => lifecycle.wait(worker, WaitFor::Backoff(time)),
+            None => deletes.push(worker, Evidence::NotNeeded, why, lifecycle),
         }
     }
 
     fn leave(
         &self,
         worker: &Worker,
-        (cause, why): (Cause, Why),
+        (cause, why): (Cause, DeleteReason),
         held: &Held<'_>,
         deletes: &mut Deletes,
-        conducted: &mut Conducted,
+        lifecycle: &mut LifecycleDecision,
     ) {
-        let (name, sight) = (worker.slurm_name.clone(), self.sight(worker));
+        let (name, lookup) = (worker.slurm_name.clone(), self.lookup(worker));
         // The pod may be the last to tell that it runs, unless the Slurm node is another one's.
-        let may_run = matches!(sight, Sight::Present(_)) && !held.runs_elsewhere(worker);
+        let may_run = matches!(lookup, NodeLookup::Present(_)) && !held.runs_elsewhere(worker);
         if !worker.started && !worker.was_registered() && !may_run {
-            return deletes.push(worker, Evidence::Needless, why, conducted);
+            return deletes.push(worker, Evidence::NotNeeded, why, lifecycle);
         }
-        match sight {
-            Sight::Unknown => conducted.wait(worker, WaitFor::Slurm),
-            Sight::Absent if worker.was_busy() => conducted.wait(worker, WaitFor::LostJob),
-            Sight::Absent if matches!(self.slurm, View::NotExpected) => {
+        match lookup {
+            NodeLookup::Unknown => lifecycle.wait(worker, WaitFor::Slurm),
+            NodeLookup::Absent if worker.was_busy() => lifecycle.wait(worker, WaitFor::LostJob),
+            NodeLookup::Absent if matches!(self.slurm, View::NotExpected) => {
                 // Somebody saw one of them in Slurm: it was there, and may be still. Who came since may have a job that
                 // nobody can tell of.
                 if self.had_slurm {
-                    conducted.wait(worker, WaitFor::Slurm);
+                    lifecycle.wait(worker, WaitFor::Slurm);
                 } else {
-                    deletes.push(worker, Evidence::NoSlurm, why, conducted);
+                    deletes.push(worker, Evidence::SlurmNotExpected, why, lifecycle);
                 }
             }
-            Sight::Absent if worker.was_registered() && !worker.is_marked(cause) => {
-                conducted.effects.push(retire(worker, cause, None));
+            NodeLookup::Absent if worker.was_registered() && !worker.is_marked(cause) => {
+                lifecycle.effects.push(retire(worker, cause, None));
             }
-            Sight::Absent => self.delete(worker, Evidence::Absent(name), (cause, why), deletes, conducted),
-            Sight::Present(node) => {
+            NodeLookup::Absent => {
+                self.delete(worker, Evidence::Absent(name), (cause, why), deletes, lifecycle)
+            }
+            NodeLookup::Present(node) => {
                 let drain = drain(node, &cordon_reason::pending_termination(self.namespace, &worker.name()));
                 if drain.is_some() || !worker.is_marked(cause) {
-                    conducted.effects.push(retire(worker, cause, drain));
-                    conducted.wait(worker, WaitFor::Drain);
+                    lifecycle.effects.push(retire(worker, cause, drain));
+                    lifecycle.wait(worker, WaitFor::Drain);
                 } else if node.is_drained() {
-                    self.delete(worker, Evidence::Drained(name), (cause, why), deletes, conducted);
+                    self.delete(worker, Evidence::Drained(name), (cause, why), deletes, lifecycle);
                 } else {
-                    conducted.wait(worker, WaitFor::Drain);
+                    lifecycle.wait(worker, WaitFor::Drain);
                 }
             }
         }
@@ -174,48 +176,48 @@ impl Conduct<'_> {
         &self,
         worker: &Worker,
         evidence: Evidence,
-        (cause, why): (Cause, Why),
+        (cause, why): (Cause, DeleteReason),
         deletes: &mut Deletes,
-        conducted: &mut Conducted,
+        lifecycle: &mut LifecycleDecision,
     ) {
-        let at_once = self.is_scheduled && why == Why::Outdated;
+        let at_once = self.is_scheduled && why == DeleteReason::Outdated;
         if cause == Cause::Update && !at_once && worker.serves(self.min_ready, self.now) {
             if deletes.available <= self.allowance.floor() {
-                return conducted.wait(worker, WaitFor::Others);
+                return lifecycle.wait(worker, WaitFor::Others);
             }
             deletes.available -= 1;
         }
-        deletes.push(worker, evidence, why, conducted);
+        deletes.push(worker, evidence, why, lifecycle);
     }
 
     fn stay(&self, worker: &Worker, held: &Held<'_>) -> Option<Effect> {
-        let sight = self.sight(worker);
+        let lookup = self.lookup(worker);
         let undo = |node| undo(worker, node).filter(|_| !held.by_others(worker));
         let cordoned =
             worker.node.as_ref().and_then(|name| self.nodes.get(name)).filter(|node| node.unschedulable);
         let reason = cordoned.map(|node| {
             cordon_reason::node_cordoned(node, self.namespace, &worker.name(), self.propagated_conditions)
         });
-        match (worker.cordon, sight) {
-            (_, Sight::Unknown) | (Cordon::Person | Cordon::None, Sight::Absent) => None,
+        match (worker.cordon, lookup) {
+            (_, NodeLookup::Unknown) | (Cordon::Person | Cordon::None, NodeLookup::Absent) => None,
             (Cordon::Ours(Cause::Node), _)
                 if worker.node.as_ref().is_some_and(|name| !self.nodes.contains_key(name)) =>
             {
                 None
             }
-            (Cordon::Ours(cause), Sight::Present(node)) => match reason {
+            (Cordon::Ours(cause), NodeLookup::Present(node)) => match reason {
                 Some(reason) => {
                     let drain = drain(node, &reason);
                     (cause != Cause::Node || drain.is_some()).then(|| retire(worker, Cause::Node, drain))
                 }
                 None => Some(restore(worker, true, undo(node))),
             },
-            (Cordon::Ours(_), Sight::Absent) => Some(restore(worker, true, None)),
-            (Cordon::Person, Sight::Present(node)) => {
+            (Cordon::Ours(_), NodeLookup::Absent) => Some(restore(worker, true, None)),
+            (Cordon::Person, NodeLookup::Present(node)) => {
                 let reason = cordon_reason::pod_cordoned(self.namespace, &worker.name());
                 drain(node, &reason).filter(|_| is_free(node)).map(Effect::Drain)
             }
-            (Cordon::None, Sight::Present(node)) => match reason {
+            (Cordon::None, NodeLookup::Present(node)) => match reason {
                 Some(reason) if is_free(node) => Some(retire(worker, Cause::Node, drain(node, &reason))),
                 Some(_) => None,
                 None => undo(node).map(|undo| restore(worker, false, Some(undo))),
@@ -233,9 +235,9 @@ struct Held<'w> {
 }
 
 impl<'w> Held<'w> {
-    fn new(workers: &'w [Worker], roster: &Roster) -> Self {
+    fn new(workers: &'w [Worker], replicas: &Replicas) -> Self {
         let mut out = BTreeMap::new();
-        for worker in workers.iter().filter(|worker| holds(worker, roster)) {
+        for worker in workers.iter().filter(|worker| holds(worker, replicas)) {
             *out.entry(worker.slurm_name.as_str()).or_default() += 1;
         }
         let running = workers.iter().filter(|worker| worker.started);
@@ -255,16 +257,16 @@ impl<'w> Held<'w> {
     }
 }
 
-fn holds(worker: &Worker, roster: &Roster) -> bool {
-    worker.terminating || worker.cordon != Cordon::None || !matches!(roster.fate(worker), Fate::Stay)
+fn holds(worker: &Worker, replicas: &Replicas) -> bool {
+    worker.terminating || worker.cordon != Cordon::None || !matches!(replicas.fate(worker), Fate::Stay)
 }
 
 fn retire(worker: &Worker, cause: Cause, drain: Option<Drain>) -> Effect {
-    Effect::Retire { pod: worker.reference(), cause, person: worker.cordoned_by_person, drain }
+    Effect::Cordon { pod: worker.reference(), cause, person: worker.cordoned_by_person, drain }
 }
 
 fn restore(worker: &Worker, unmark: bool, undo: Option<Undo>) -> Effect {
-    Effect::Restore { pod: worker.reference(), unmark, person: worker.cordoned_by_person, undo }
+    Effect::Uncordon { pod: worker.reference(), unmark, person: worker.cordoned_by_person, undo }
 }
 
 /// How many more pods this plan may delete.
@@ -274,16 +276,22 @@ struct Deletes {
 }
 
 impl Deletes {
-    fn push(&mut self, worker: &Worker, evidence: Evidence, why: Why, conducted: &mut Conducted) {
+    fn push(
+        &mut self,
+        worker: &Worker,
+        evidence: Evidence,
+        why: DeleteReason,
+        lifecycle: &mut LifecycleDecision,
+    ) {
         if self.left == 0 {
             return;
         }
         self.left -= 1;
-        conducted.effects.push(Effect::Delete(Removal { pod: worker.reference(), evidence, why }));
+        lifecycle.effects.push(Effect::DeletePod(PodDeletion { pod: worker.reference(), evidence, why }));
     }
 }
 
-impl Conducted {
+impl LifecycleDecision {
     fn wait(&mut self, worker: &Worker, for_: WaitFor) {
         self.waiting.push(Waiting { pod: worker.name(), for_ });
     }

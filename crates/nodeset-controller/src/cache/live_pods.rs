@@ -20,14 +20,14 @@ const PAGE: u32 = 500;
 type Listed = Result<Vec<Arc<Pod>>, Arc<kube::Error>>;
 
 /// Lists of worker pods.
-pub struct FreshPods {
+pub struct LivePods {
     client: Client,
     places: Arc<Semaphore>,
     /// Lists that have not begun, by namespace: who asks now may wait for them.
     waiting: Arc<Mutex<BTreeMap<String, Shared<BoxFuture<'static, Listed>>>>>,
 }
 
-impl FreshPods {
+impl LivePods {
     /// Lists with this client.
     pub fn new(client: Client) -> Self {
         Self { client, places: Arc::new(Semaphore::new(IN_FLIGHT)), waiting: Arc::default() }

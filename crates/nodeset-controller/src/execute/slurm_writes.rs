@@ -1,12 +1,12 @@
 //! Writes to Slurm. None is sent twice: a copy that was thought lost may be carried out late, when the world has gone on.
 
-use super::batch::{Batch, Fault, SlurmFault};
 use super::delete::Looks;
+use super::grant::{Batch, Fault, SlurmFault};
 use super::notices::{Subject, Topic};
 use super::report::{Deed, Report};
 use super::writes::side_by_side;
-use crate::plan::{Effect, abandoned_by};
-use crate::slurm::Sight;
+use crate::plan::{Effect, unresponsive_record_of};
+use crate::slurm::NodeLookup;
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::Pod;
 use slurm_conf::hostlist::fold_set;
@@ -102,11 +102,11 @@ async fn prove_abandoned(
         Err(fault) => return Err(fault.message()),
     }
     let view = looks.known(None).await?;
-    let sight = view.sight(node);
-    let Sight::Present(record) = sight else {
-        return Err(format!("Slurm shows {node} otherwise: {sight:?}"));
+    let lookup = view.lookup(node);
+    let NodeLookup::Present(record) = lookup else {
+        return Err(format!("Slurm shows {node} otherwise: {lookup:?}"));
     };
-    match abandoned_by(batch.nodeset, record) {
+    match unresponsive_record_of(batch.nodeset, record) {
         Some(info) if info.pod_name == pod && info.node == host => Ok(()),
         _ => Err(format!("{node} is not silent any more, or not ours")),
     }
@@ -116,11 +116,11 @@ async fn prove_abandoned(
 pub(super) async fn reserve(batch: &Batch<'_>, effects: &[Effect], report: &mut Report) -> bool {
     let mut done = true;
     for effect in effects {
-        let (name, result) = if let Effect::Reserve(request) = effect {
+        let (name, result) = if let Effect::PutReservation(request) = effect {
             (&request.name, batch.slurm(|cluster| cluster.put_reservation(request)).await)
-        } else if let Effect::ReserveNodes { name, nodes } = effect {
+        } else if let Effect::SetReservationNodes { name, nodes } = effect {
             (name, batch.slurm(|cluster| cluster.set_reservation_nodes(name, nodes)).await)
-        } else if let Effect::Unreserve(name) = effect {
+        } else if let Effect::DeleteReservation(name) = effect {
             (name, batch.slurm(|cluster| cluster.delete_reservation(name)).await)
         } else {
             continue;
@@ -147,7 +147,7 @@ pub(super) async fn forget_nodes(
     report: &mut Report,
 ) {
     let deletes = effects.iter().filter_map(|effect| {
-        let Effect::Forget { node, pod, host } = effect else { return None };
+        let Effect::DeleteNodeRecord { node, pod, host } = effect else { return None };
         let forget = async move {
             let result = match prove_abandoned(batch, looks, node, pod, host).await {
                 Ok(()) => Ok(batch.slurm(|cluster| cluster.delete_node(node)).await),

@@ -6,17 +6,16 @@
 
 use super::effect::Effect;
 use super::update::reservation_name;
-use crate::observe::Observed;
+use crate::observe::{Observed, is_partition_defined_elsewhere, is_partition_unwanted};
 use crate::slurm::View;
 use crate::worker::Worker;
 use kube::ResourceExt;
 use slinky_api::labels::{RESERVATION_FINALIZER, TRUE, WORKERS_FINALIZER, annotations};
-use slinky_api::v1beta1::{Controller, NodeSet};
-use slurm_conf::partition_names;
+use slinky_api::v1beta1::NodeSet;
 
 /// What a NodeSet that is being deleted waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Leaving {
+pub enum DeletionWait {
     /// So many workers.
     Workers(usize),
     /// So many job records that name its partition.
@@ -31,7 +30,7 @@ pub enum Leaving {
 
 /// What becomes of the partition of a NodeSet that stays.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PartitionFate {
+pub enum PartitionState {
     /// It is wanted, or none of ours.
     NotDue,
     /// Nobody can tell.
@@ -47,47 +46,28 @@ pub enum PartitionFate {
 }
 
 /// What becomes of the partition of a NodeSet that stays.
-pub fn partition_fate(observed: &Observed) -> PartitionFate {
+pub fn partition_state(observed: &Observed) -> PartitionState {
     let nodeset = &observed.nodeset;
-    let Some(controller) = &observed.controller else { return PartitionFate::Unknown };
+    let Some(controller) = &observed.controller else { return PartitionState::Unknown };
     let name = nodeset.slurm_name();
-    if !is_due(nodeset, controller) {
-        return PartitionFate::NotDue;
+    if !is_partition_unwanted(nodeset, controller) {
+        return PartitionState::NotDue;
     }
     if is_set(nodeset, annotations::FORCE_PARTITION_REMOVAL) {
-        return PartitionFate::Forced;
+        return PartitionState::Forced;
     }
     let jobs = match &observed.slurm {
         // Jobs come and go all the same where nobody can be asked about them.
-        View::NotExpected | View::Unknown { .. } => return PartitionFate::Unknown,
+        View::NotExpected | View::Unknown { .. } => return PartitionState::Unknown,
         View::Known(known) => known.snapshot.jobs.as_ref(),
     };
     let open = jobs.and_then(|jobs| jobs.open_partitions.as_ref());
-    let (Some(jobs), Some(open)) = (jobs, open) else { return PartitionFate::Unknown };
+    let (Some(jobs), Some(open)) = (jobs, open) else { return PartitionState::Unknown };
     match jobs.by_partition.get(&name).copied().unwrap_or_default() {
-        _ if open.contains(&name) => PartitionFate::Open,
-        0 => PartitionFate::Unnamed,
-        records => PartitionFate::Named(records),
+        _ if open.contains(&name) => PartitionState::Open,
+        0 => PartitionState::Unnamed,
+        records => PartitionState::Named(records),
     }
-}
-
-/// Whether it matters which job records name the partition of a NodeSet.
-pub fn records_matter(nodeset: &NodeSet, controller: Option<&Controller>) -> bool {
-    nodeset.metadata.deletion_timestamp.is_some()
-        || !nodeset.releases_partition() && controller.is_some_and(|controller| is_due(nodeset, controller))
-}
-
-/// Whether a partition of a NodeSet that stays should go if there is one.
-fn is_due(nodeset: &NodeSet, controller: &Controller) -> bool {
-    let stays = nodeset.metadata.deletion_timestamp.is_none();
-    stays && nodeset.spec.enabled_partition().is_none() && !is_theirs(nodeset, controller)
-}
-
-/// Whether the partition called like a NodeSet is not ours to close: that of a cluster elsewhere, or one that the
-/// Controller's own text defines.
-fn is_theirs(nodeset: &NodeSet, controller: &Controller) -> bool {
-    let extra_conf = controller.spec.extra_conf.as_deref().unwrap_or_default();
-    controller.spec.external || partition_names(extra_conf).contains(&nodeset.slurm_name())
 }
 
 /// Whether another NodeSet that stays goes by the same name in Slurm: it takes the partition over.
@@ -102,39 +82,42 @@ fn is_set(nodeset: &NodeSet, annotation: &str) -> bool {
 }
 
 /// Whether a NodeSet that is being deleted is to go whatever it leaves behind.
-pub fn is_forced(nodeset: &NodeSet) -> bool {
+pub fn is_force_deleted(nodeset: &NodeSet) -> bool {
     is_set(nodeset, annotations::FORCE_DELETE)
 }
 
 /// What a NodeSet that is being deleted waits for.
-pub fn leaving(observed: &Observed, workers: &[Worker]) -> Leaving {
+pub fn deletion_wait(observed: &Observed, workers: &[Worker]) -> DeletionWait {
     let nodeset = &observed.nodeset;
     let cluster =
         observed.controller.as_ref().filter(|controller| controller.metadata.deletion_timestamp.is_none());
-    if is_forced(nodeset) || cluster.is_none() {
-        return Leaving::Nothing;
+    if is_force_deleted(nodeset) || cluster.is_none() {
+        return DeletionWait::Nothing;
     }
     if !workers.is_empty() {
-        return Leaving::Workers(workers.len());
+        return DeletionWait::Workers(workers.len());
     }
     let jobs = match &observed.slurm {
-        View::NotExpected => return Leaving::Nothing,
+        View::NotExpected => return DeletionWait::Nothing,
         View::Unknown { .. } => None,
         View::Known(known) => known.snapshot.jobs.as_ref(),
     };
-    let Some(jobs) = jobs else { return Leaving::Slurm };
+    let Some(jobs) = jobs else { return DeletionWait::Slurm };
     let name = nodeset.slurm_name();
-    let ours = || cluster.is_some_and(|controller| !is_theirs(nodeset, controller)) && !is_shared(observed);
+    let ours = || {
+        cluster.is_some_and(|controller| !is_partition_defined_elsewhere(nodeset, controller))
+            && !is_shared(observed)
+    };
     let may_be_open = || jobs.open_partitions.as_ref().is_none_or(|open| open.contains(&name));
     match jobs.by_partition.get(&name).copied().unwrap_or_default() {
-        0 if ours() && may_be_open() => Leaving::Open,
-        0 => Leaving::Nothing,
-        records => Leaving::Jobs(records),
+        0 if ours() && may_be_open() => DeletionWait::Open,
+        0 => DeletionWait::Nothing,
+        records => DeletionWait::Jobs(records),
     }
 }
 
 /// What ends a NodeSet that waits for nothing any more.
-pub fn release(observed: &Observed) -> Vec<Effect> {
+pub fn remove_finalizers(observed: &Observed) -> Vec<Effect> {
     let nodeset = &observed.nodeset;
     let ours = [RESERVATION_FINALIZER, WORKERS_FINALIZER];
     let left: Vec<_> =
@@ -144,13 +127,13 @@ pub fn release(observed: &Observed) -> Vec<Effect> {
     }
     let reserved = nodeset.finalizers().iter().any(|name| name == RESERVATION_FINALIZER);
     let known = matches!(observed.slurm, View::Known(_));
-    let unreserve = (reserved && known).then(|| Effect::Unreserve(reservation_name(nodeset)));
-    unreserve.into_iter().chain([Effect::Release { finalizers: left }]).collect()
+    let unreserve = (reserved && known).then(|| Effect::DeleteReservation(reservation_name(nodeset)));
+    unreserve.into_iter().chain([Effect::SetFinalizers { finalizers: left }]).collect()
 }
 
 /// The finalizers that keep a NodeSet from vanishing before its workers, and before what it `reserves`; `None` if it has
 /// them, or is on its way out.
-pub fn hold(observed: &Observed, reserves: bool) -> Option<Vec<String>> {
+pub fn missing_finalizers(observed: &Observed, reserves: bool) -> Option<Vec<String>> {
     let held = observed.nodeset.finalizers();
     let deleting = observed.nodeset.metadata.deletion_timestamp.is_some();
     let wanted = [WORKERS_FINALIZER].into_iter().chain(reserves.then_some(RESERVATION_FINALIZER));

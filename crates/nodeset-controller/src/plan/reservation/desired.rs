@@ -88,29 +88,29 @@ impl ScheduleError {
 
 /// The reservation that a NodeSet wishes for, apart from its nodes. Its text is what the status remembers of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wish {
+pub struct DesiredReservation {
     name: String,
     start: Timestamp,
     minutes: u32,
     flags: BTreeSet<String>,
 }
 
-impl Wish {
+impl DesiredReservation {
     /// Reads it from the spec.
     pub fn of(nodeset: &NodeSet) -> Result<Self, ScheduleError> {
         let strategy = nodeset.spec.effective_update_strategy();
         let schedule = strategy.scheduled_update.ok_or(ScheduleError::Missing("startTime"))?;
         let start = schedule.start_time.read()?.ok_or(ScheduleError::Missing("startTime"))?.0;
-        let wish = Self {
+        let desired = Self {
             name: reservation_name(nodeset),
             start: Timestamp::from_second(start.as_second()).unwrap_or(start),
             minutes: minutes(&schedule)?,
             flags: flags(&schedule)?,
         };
-        if wish.flags.contains(FORCE_START) && !wish.repeats() {
+        if desired.flags.contains(FORCE_START) && !desired.repeats() {
             return Err(ScheduleError::ForcedOnce);
         }
-        Ok(wish)
+        Ok(desired)
     }
 
     /// When it begins, for the first time if it repeats.
@@ -136,7 +136,7 @@ impl Wish {
             && REVOCABLE.iter().all(|flag| self.flags.contains(*flag) == has_flag(found, flag))
     }
 
-    /// When a reservation that is there should begin next: as Slurm has moved it, unless it is known to come from a wish
+    /// When a reservation that is there should begin next: as Slurm has moved it, unless it is known to come from a desired
     /// with another start.
     pub fn next_start(&self, found: &Reservation, remembered: &str) -> Timestamp {
         let same_start =
@@ -166,14 +166,14 @@ impl Wish {
     }
 }
 
-impl fmt::Display for Wish {
+impl fmt::Display for DesiredReservation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let flags: Vec<_> = self.flags.iter().map(String::as_str).collect();
         f.write_str(&text(&self.name, Some(self.start), i64::from(self.minutes), &flags))
     }
 }
 
-/// A reservation in the words of a wish.
+/// A reservation in the words of a desired.
 pub fn describe(found: &Reservation) -> String {
     let mut flags: Vec<_> = found.flags.iter().map(String::as_str).collect();
     flags.sort_unstable();
