@@ -17,7 +17,7 @@ pub async fn execute(
     let mut pass = ChildWriter::new(scope, accounting);
     pass.apply("Service", plan.service, children.service.as_deref()).await;
     let config = pass.apply("Config", plan.config, children.config.as_ref()).await;
-    let wanted = pass.keep("StatefulSet", plan.stateful_set).flatten();
+    let wanted = pass.record("StatefulSet", plan.stateful_set).flatten();
     let stateful_set = match (wanted, config) {
         (Some(wanted), Some(_)) => {
             let wanted = Ok::<_, Infallible>(wanted);
@@ -32,8 +32,8 @@ pub async fn execute(
 /// Deletes the children: slurmdbd runs elsewhere.
 pub async fn remove(accounting: &Accounting, children: &Children, scope: &Scope) -> Result<(), StepErrors> {
     let mut pass = ChildWriter::new(scope, accounting);
-    pass.remove("StatefulSet", children.stateful_set.as_deref()).await;
-    pass.remove("Service", children.service.as_deref()).await;
-    pass.remove("Config", children.config.as_ref()).await;
+    pass.delete_if_controlled("StatefulSet", children.stateful_set.as_deref()).await;
+    pass.delete_if_controlled("Service", children.service.as_deref()).await;
+    pass.delete_if_controlled("Config", children.config.as_ref()).await;
     pass.finish()
 }

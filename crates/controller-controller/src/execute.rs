@@ -81,7 +81,7 @@ pub async fn execute(
     context: &Context,
 ) -> Outcome {
     let mut run = Run { pass: ChildWriter::new(&context.scope, controller), controller, observed, context };
-    let Some(plan) = run.pass.keep("Plan", plan) else {
+    let Some(plan) = run.pass.record("Plan", plan) else {
         let result = run.pass.finish();
         return Outcome { stateful_set: None, config: None, ignored: None, monitoring: None, result };
     };
@@ -118,16 +118,16 @@ impl Run<'_> {
     /// The cluster runs elsewhere: what ran here goes, and its volume stays.
     async fn remove_daemons(&mut self) {
         let observed = self.observed;
-        self.pass.remove("StatefulSet", observed.stateful_set.as_deref()).await;
-        self.pass.remove("Service", observed.service.as_deref()).await;
-        self.pass.remove("Internal Service", observed.internal_service.as_deref()).await;
+        self.pass.delete_if_controlled("StatefulSet", observed.stateful_set.as_deref()).await;
+        self.pass.delete_if_controlled("Service", observed.service.as_deref()).await;
+        self.pass.delete_if_controlled("Internal Service", observed.internal_service.as_deref()).await;
         self.remove_check().await;
     }
 
     /// Carries out the step, and says what was done in the end.
     async fn apply_config(&mut self, config: Result<Config, Obstacle>) -> Option<Configured> {
         let Config { mut step, in_force: mut written, check, mut name, rendered } =
-            self.pass.keep("Config", config)?;
+            self.pass.record("Config", config)?;
         if let Some((candidate, pod)) = check
             && let Err(refusal) = self.start_check(&candidate, &pod).await
         {
@@ -177,15 +177,15 @@ impl Run<'_> {
         match made {
             Err(error) if !may_pass(&error) => Err(chain(&error)),
             made => {
-                self.pass.keep("Config Check", made);
+                self.pass.record("Config Check", made);
                 Ok(())
             }
         }
     }
 
     async fn remove_check(&mut self) {
-        self.pass.remove("Config Check", self.observed.check.as_deref()).await;
-        self.pass.remove("Config Check", self.observed.candidate.as_deref()).await;
+        self.pass.delete_if_controlled("Config Check", self.observed.check.as_deref()).await;
+        self.pass.delete_if_controlled("Config Check", self.observed.candidate.as_deref()).await;
     }
 
     async fn apply_stateful_set(&mut self, workload: Workload) -> Option<RawObject<StatefulSet>> {
@@ -218,7 +218,7 @@ impl Run<'_> {
         let deleted = deleted
             .map(drop)
             .map_err(|error| Undone("the deletion of the old StatefulSet".to_owned(), error));
-        self.pass.keep("StatefulSet", deleted);
+        self.pass.record("StatefulSet", deleted);
     }
 
     async fn mark(&mut self, marks: &[(String, bool)]) {
@@ -276,7 +276,7 @@ impl Run<'_> {
         let Some(wanted) = wanted else {
             let name = workload(&self.controller.name_any());
             match self.api::<ServiceMonitor>().get(&name).await {
-                Ok(live) => self.pass.remove(STEP, Some(&live)).await,
+                Ok(live) => self.pass.delete_if_controlled(STEP, Some(&live)).await,
                 Err(error) if is_not_there(&error) => {}
                 Err(error) => {
                     self.pass
@@ -291,7 +291,7 @@ impl Run<'_> {
         {
             return Some(Monitoring::NotInstalled);
         }
-        if self.pass.keep(STEP, applied).is_none() {
+        if self.pass.record(STEP, applied).is_none() {
             return Some(Monitoring::Failed);
         }
         self.context.watch_service_monitors();

@@ -29,7 +29,7 @@ pub async fn execute(
         Some(_) => make_host_keys(&mut pass, plan.host_keys, loginset, children, context).await,
         None => None,
     };
-    let surroundings = pass.keep("Deployment", plan.surroundings);
+    let surroundings = pass.record("Deployment", plan.surroundings);
     let deployment = match (surroundings, host_keys, config) {
         (Some(surroundings), Some(host_keys), Some(config)) => {
             let sshd_conf = hash_file(&config, SSHD_CONFIG);
@@ -60,7 +60,7 @@ async fn make_host_keys(
     context: &Context,
 ) -> Option<String> {
     const STEP: &str = "SSH Host Keys";
-    match pass.keep(STEP, planned)? {
+    match pass.record(STEP, planned)? {
         HostKeys::Keep(hash) => Some(hash),
         HostKeys::Await => None,
         HostKeys::Make => {

@@ -36,14 +36,14 @@ pub async fn apply_children(
     let nodeset = observed.nodeset.as_ref();
     let mut pass = ChildWriter::new(scope, nodeset);
     if let Some(finalizers) = &plan.add_finalizers {
-        pass.keep("Finalizer", hold(nodeset, finalizers, world).await);
+        pass.record("Finalizer", hold(nodeset, finalizers, world).await);
     }
     if observed.controller.is_some() && nodeset.metadata.deletion_timestamp.is_none() {
         apply_shared(&mut pass, observed, world).await;
         apply_ssh_config(&mut pass, nodeset, world).await;
         for step in &plan.revisions.steps {
             let done = Box::pin(apply_revision(&mut pass, step, observed, world, scope)).await;
-            pass.keep("Revisions", done);
+            pass.record("Revisions", done);
         }
     }
     pass.finish()
@@ -88,12 +88,12 @@ async fn apply_revision(
             let revision = build_revision(nodeset, build_revision_data(nodeset), hash, *number);
             // Quietly: people are told of workers.
             let made = scope.applier().create(&revision).await;
-            pass.keep("Revisions", made);
+            pass.record("Revisions", made);
         }
         RevisionStep::Delete(name) => {
             if let Some(revision) = named(name) {
                 let deleted = scope.applier().delete_if_owned(revision.as_ref(), nodeset).await;
-                pass.keep("Revisions", deleted);
+                pass.record("Revisions", deleted);
             }
         }
         RevisionStep::Adopt(name) => {

@@ -35,11 +35,11 @@ impl<'a, O: Resource<DynamicType = ()>> ChildWriter<'a, O> {
         K: Object,
         E: Classify + Send + Sync + 'static,
     {
-        let desired = self.keep(step, desired)?;
+        let desired = self.record(step, desired)?;
         let applied = self.scope.applier().apply(&desired, live).await;
-        match self.keep(step, applied)? {
+        match self.record(step, applied)? {
             Applied::Created(object) => {
-                self.tell("Create", "Created", &object);
+                self.publish("Create", "Created", &object);
                 Some(object)
             }
             Applied::Changed(object) => Some(object),
@@ -55,11 +55,11 @@ impl<'a, O: Resource<DynamicType = ()>> ChildWriter<'a, O> {
         K: Object,
         E: Classify + Send + Sync + 'static,
     {
-        let desired = self.keep(step, desired)?;
+        let desired = self.record(step, desired)?;
         let created = self.scope.applier().create(&desired).await;
-        match self.keep(step, created)? {
+        match self.record(step, created)? {
             Created::New(object) => {
-                self.tell("Create", "Created", &object);
+                self.publish("Create", "Created", &object);
                 Some(object)
             }
             Created::Existing(object) => Some(object),
@@ -70,21 +70,21 @@ impl<'a, O: Resource<DynamicType = ()>> ChildWriter<'a, O> {
     /// Deletes a child that is not wanted any more.
     pub async fn delete<K: Object>(&mut self, step: &'static str, live: &K) {
         let deleted = self.scope.applier().delete_if_owned(live, self.owner).await;
-        let is_asked_for = self.keep(step, deleted) == Some(Deleted::Requested);
+        let is_asked_for = self.record(step, deleted) == Some(Deleted::Requested);
         if is_asked_for && live.meta().deletion_timestamp.is_none() {
-            self.tell("Delete", "Deleted", live);
+            self.publish("Delete", "Deleted", live);
         }
     }
 
     /// Deletes a child that is not wanted any more, if there is one. What is somebody else's was never wanted.
-    pub async fn remove<K: Object>(&mut self, step: &'static str, live: Option<&K>) {
+    pub async fn delete_if_controlled<K: Object>(&mut self, step: &'static str, live: Option<&K>) {
         if let Some(live) = live.filter(|live| is_controlled_by(live.meta(), self.owner)) {
             self.delete(step, live).await;
         }
     }
 
     /// What a step gave; its error is kept for the end of the pass.
-    pub fn keep<T, E>(&mut self, step: &'static str, outcome: Result<T, E>) -> Option<T>
+    pub fn record<T, E>(&mut self, step: &'static str, outcome: Result<T, E>) -> Option<T>
     where
         E: Classify + Send + Sync + 'static,
     {
@@ -97,7 +97,7 @@ impl<'a, O: Resource<DynamicType = ()>> ChildWriter<'a, O> {
     }
 
     /// Tells what was done to a child.
-    fn tell<K: Object>(&self, action: &str, done: &str, child: &K) {
+    fn publish<K: Object>(&self, action: &str, done: &str, child: &K) {
         let kind = K::kind(&());
         let notice = NewEvent {
             type_: EventType::Normal,
