@@ -1,13 +1,13 @@
-//! Writes objects by server-side apply, and writes nothing when nothing changed.
+//! Writes objects by server-side apply, and sends nothing if nothing changed.
 //!
-//! Whether an apply is needed is decided from the live object alone ([`decide`]): it has every value that we want, and
-//! `managedFields` shows that our manager owns exactly these fields. So keys that we no longer want are removed, keys of
-//! others stay, defaults that the server filled in cost nothing, and a restart writes nothing. A cache that is used here
-//! keeps `managedFields`; where one drops them, each object is applied once per process, without effect. [`memory`] ends
-//! repetition where the server writes a value in another form than we do.
+//! Whether an apply is needed is decided from the live object alone ([`decide`]): it is not if the object has every
+//! desired value and `managedFields` shows that our manager owns exactly these fields. So fields that are no longer
+//! desired are removed, fields of other managers stay, defaults set by the API server cause no write, and neither does
+//! a restart. Caches used here keep `managedFields`; without them each object is applied once per process, without
+//! effect. [`history`] prevents repeated applies where the API server normalises a value.
 //!
-//! What is never touched: objects that another object controls, objects that are being deleted, immutable ones.
-//! Everything here is safe to be done twice, or by two processes at once.
+//! Objects that another object controls, terminating objects and immutable objects are never written. Every write may
+//! be repeated, or sent by two processes at once.
 
 mod decide;
 mod fields;
@@ -33,7 +33,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tracing::{debug, info};
 
-/// What can be written: a namespaced kind that is known at compile time.
+/// A kind that can be written: namespaced and known at compile time.
 pub trait Object:
     Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + Serialize + DeserializeOwned
 {
@@ -48,32 +48,36 @@ impl<K> Object for K where
 {
 }
 
-/// How the API server refuses to apply a list that names an item twice.
-const NAMED_TWICE: &str = "duplicate entries for key";
+/// Part of the API server's message when it rejects the apply of a list with two items of the same key.
+const DUPLICATE_ITEM: &str = "duplicate entries for key";
 
 /// Writes objects under one field manager.
 #[derive(Clone)]
 pub struct Applier {
     client: Client,
     manager: Arc<str>,
-    memory: Arc<ApplyHistory>,
+    history: Arc<ApplyHistory>,
 }
 
 impl Applier {
-    /// Writes with this client, as this field manager.
+    /// An applier that uses this client and this field manager.
     pub fn new(client: Client, manager: &str) -> Self {
-        Self { client, manager: manager.into(), memory: Arc::default() }
+        Self { client, manager: manager.into(), history: Arc::default() }
     }
 
-    /// Makes the object what `desired` says, and says nothing about fields that `desired` leaves out.
+    /// Applies `desired`, if it differs from the live object. Fields that `desired` omits are not managed.
     ///
-    /// `live` is the object as a cache has it; `None` makes this read it. A cache that was behind costs a read.
+    /// `live` is the cached object; with `None` the object is read. A stale cache costs one read.
     pub async fn apply<K: Object>(&self, desired: &K, live: Option<&K>) -> Result<Applied<K>, Error> {
         // Boxed: objects are large, and the futures of all callers would be too.
-        Box::pin(self.apply_despite_lag(desired, live)).await
+        Box::pin(self.apply_with_stale_cache(desired, live)).await
     }
 
-    async fn apply_despite_lag<K: Object>(&self, desired: &K, live: Option<&K>) -> Result<Applied<K>, Error> {
+    async fn apply_with_stale_cache<K: Object>(
+        &self,
+        desired: &K,
+        live: Option<&K>,
+    ) -> Result<Applied<K>, Error> {
         let outcome = self.try_apply(desired, live).await;
         match (&outcome, live) {
             (Err(Error::Api { source: kube::Error::Api(status), .. }), Some(cached))
@@ -82,7 +86,8 @@ impl Applier {
                 let api = self.api(desired);
                 let latest = api.get_opt(&desired.name_any()).await.map_err(failed("read", desired))?;
                 let is_same = latest.as_ref().is_some_and(|latest| latest.uid() == cached.uid());
-                // An object made anew is refused as invalid, and so is a wish that no read makes better.
+                // 422 means a recreated object (the UID in the body differs) or an invalid desired object. Only the
+                // former is worth a retry.
                 if is_same && status.is_invalid() {
                     outcome
                 } else {
@@ -102,31 +107,31 @@ impl Applier {
         };
         let mut body = to_json(desired)?;
         let Some(live) = live.or(read.as_ref()) else {
-            // Should somebody else make the object at this moment, the server refuses a second controller.
+            // If the object is created concurrently, the API server rejects the second controller reference.
             let object = self.write(&api, desired, &body, None).await.map_err(failed("create", desired))?;
-            self.remember(Part::Main, &body, None, &to_json(&object)?);
-            return Ok(written("created", Applied::Created(object), desired));
+            self.record(Part::Main, &body, None, &to_json(&object)?);
+            return Ok(counted("created", Applied::Created(object), desired));
         };
         let live_json = to_json(live)?;
         match decide::decide(&body, &live_json, &self.manager) {
             Decision::Foreign(owner) => return Err(foreign(desired, Some(owner))),
             Decision::Terminating => return Ok(Applied::Terminating),
             Decision::Immutable => return Ok(Applied::Immutable),
-            Decision::Apply if !self.is_settled(&body, live, &live_json, Part::Main) => {}
-            Decision::Apply | Decision::Keep => return Ok(written("unchanged", Applied::Unchanged, desired)),
+            Decision::Apply if !self.already_applied(&body, live, &live_json, Part::Main) => {}
+            Decision::Apply | Decision::Keep => return Ok(counted("unchanged", Applied::Unchanged, desired)),
         }
         self.take_over(&api, &body, live).await.map_err(failed("take over", desired))?;
-        // An object made anew under this name in the meantime is none that was decided on.
+        // The UID makes the API server reject the apply to an object that was recreated under this name.
         body["metadata"]["uid"] = live.uid().into();
         let object = self.write(&api, desired, &body, Some(live)).await.map_err(failed("apply", desired))?;
-        self.remember(Part::Main, &body, live.resource_version(), &to_json(&object)?);
-        Ok(written("applied", Applied::Changed(object), desired))
+        self.record(Part::Main, &body, live.resource_version(), &to_json(&object)?);
+        Ok(counted("applied", Applied::Changed(object), desired))
     }
 
     /// Writes the status that was computed from `object`, if it differs.
     ///
-    /// The write carries the version; on conflict the object is read again, and the status is still good as long as the
-    /// spec is the one that it was computed from.
+    /// The write carries the resourceVersion. On conflict the object is read again, and the status is written if the
+    /// spec is still the one that it was computed from.
     pub async fn apply_status<K: Object, S: Serialize>(
         &self,
         object: &K,
@@ -167,24 +172,24 @@ impl Applier {
     ) -> Result<StatusWrite, kube::Error> {
         let live_json = serde_json::to_value(live).map_err(kube::Error::SerdeError)?;
         if !decide::needs_apply(&body, &live_json, &self.manager, Part::Status)
-            || self.is_settled(&body, live, &live_json, Part::Status)
+            || self.already_applied(&body, live, &live_json, Part::Status)
         {
-            return Ok(written("unchanged", StatusWrite::Unchanged, live));
+            return Ok(counted("unchanged", StatusWrite::Unchanged, live));
         }
         body["metadata"] = json!({ "uid": live.uid(), "resourceVersion": live.resource_version() });
         let params = PatchParams::apply(&self.manager).force();
         let object = api.patch_status(&live.name_any(), &params, &Patch::Apply(&body)).await?;
         let object_json = serde_json::to_value(&object).map_err(kube::Error::SerdeError)?;
-        self.remember(Part::Status, &body, live.resource_version(), &object_json);
-        Ok(written("status", StatusWrite::Written, live))
+        self.record(Part::Status, &body, live.resource_version(), &object_json);
+        Ok(counted("status", StatusWrite::Written, live))
     }
 
-    /// Makes an object that is never changed afterwards. One that exists under the same controller is as good.
+    /// Creates an object that is never updated. An existing object under the same controller is accepted as it is.
     pub async fn create<K: Object>(&self, desired: &K) -> Result<Created<K>, Error> {
         let api = self.api(desired);
         let params = PostParams { field_manager: Some(self.manager.to_string()), ..PostParams::default() };
         match api.create(&params, desired).await {
-            Ok(object) => return Ok(written("created", Created::New(object), desired)),
+            Ok(object) => return Ok(counted("created", Created::New(object), desired)),
             Err(kube::Error::Api(status)) if status.is_already_exists() => {}
             Err(error) => return Err(failed("create", desired)(error)),
         }
@@ -196,7 +201,7 @@ impl Applier {
         }
     }
 
-    /// Deletes exactly this version of an object, if `owner` controls it.
+    /// Deletes exactly this version of an object. It is an error if `owner` does not control it.
     pub async fn delete_if_owned<K: Object, O: Resource>(
         &self,
         live: &K,
@@ -211,18 +216,19 @@ impl Applier {
         let preconditions = Preconditions { uid: live.uid(), resource_version: live.resource_version() };
         let params = DeleteParams::background().preconditions(preconditions);
         match self.api(live).delete(&live.name_any(), &params).await {
-            Ok(_) => Ok(written("deleted", Deleted::Requested, live)),
+            Ok(_) => Ok(counted("deleted", Deleted::Requested, live)),
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(Deleted::Gone),
             Err(kube::Error::Api(status)) if status.is_conflict() => Ok(Deleted::Changed),
             Err(error) => Err(failed("delete", live)(error)),
         }
     }
+
     fn api<K: Object>(&self, object: &K) -> Api<K> {
         Api::namespaced(self.client.clone(), &object.namespace().unwrap_or_default())
     }
 
-    /// Applies, or writes without the server's bookkeeping what it does not let us apply: lists that name an item twice,
-    /// which pods may have.
+    /// Applies, and falls back to create or merge patch for lists with two items of the same key: pods may have them,
+    /// but the API server does not apply them.
     async fn write<K: Object>(
         &self,
         api: &Api<K>,
@@ -232,7 +238,7 @@ impl Applier {
     ) -> Result<K, kube::Error> {
         let name = desired.name_any();
         match self.patch(api, &name, body).await {
-            Err(kube::Error::Api(status)) if status.message.contains(NAMED_TWICE) => {}
+            Err(kube::Error::Api(status)) if status.message.contains(DUPLICATE_ITEM) => {}
             outcome => return outcome,
         }
         let field_manager = Some(self.manager.to_string());
@@ -244,11 +250,11 @@ impl Applier {
     }
 
     async fn patch<K: Object>(&self, api: &Api<K>, name: &str, body: &Value) -> Result<K, kube::Error> {
-        debug!(kind = %K::kind(&()), name, "Applying");
+        debug!(kind = %K::kind(&()), name, "Applying object");
         api.patch(name, &PatchParams::apply(&self.manager).force(), &Patch::Apply(body)).await
     }
 
-    /// Hands our predecessor's fields to our manager, if there are any.
+    /// Moves the predecessor's fields to our manager, if it owns any.
     async fn take_over<K: Object>(&self, api: &Api<K>, desired: &Value, live: &K) -> Result<(), kube::Error> {
         let (name, is_first) = (&live.name_any(), &AtomicBool::new(true));
         retry_on_conflict(DEFAULT_RETRY, || async move {
@@ -258,19 +264,19 @@ impl Applier {
             let Some(entries) = decide::take_over(desired, &latest_json, &self.manager) else {
                 return Ok(());
             };
-            info!(kind = %K::kind(&()), name, "Taking over the fields of another operator");
+            info!(kind = %K::kind(&()), name, "Taking over fields of another field manager");
             let body = json!({
                 "metadata": { "resourceVersion": latest.resource_version(), "managedFields": entries },
             });
             api.patch(name, &PatchParams::default(), &Patch::Merge(&body)).await?;
-            written("taken_over", Ok(()), live)
+            counted("taken_over", Ok(()), live)
         })
         .await
         .map(|_| ())
     }
 
-    fn is_settled<K: Object>(&self, desired: &Value, live: &K, live_json: &Value, part: Part) -> bool {
-        self.memory.settles(
+    fn already_applied<K: Object>(&self, desired: &Value, live: &K, live_json: &Value, part: Part) -> bool {
+        self.history.already_applied(
             &live.uid().unwrap_or_default(),
             part,
             decide::fingerprint(desired, &self.manager, part),
@@ -279,14 +285,14 @@ impl Applier {
         )
     }
 
-    fn remember(&self, part: Part, desired: &Value, before: Option<String>, after: &Value) {
+    fn record(&self, part: Part, desired: &Value, before: Option<String>, after: &Value) {
         let uid = after["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
         let last = LastApply {
             before,
             desired: decide::fingerprint(desired, &self.manager, part),
             after: decide::fingerprint(after, &self.manager, part),
         };
-        self.memory.remember(uid, part, last);
+        self.history.record(uid, part, last);
     }
 }
 
@@ -309,8 +315,8 @@ fn foreign<K: Object>(object: &K, owner: Option<Box<OwnerReference>>) -> Error {
     Error::Foreign { object: describe(object), owner }
 }
 
-/// Counts a write and passes on its outcome.
-fn written<K: Object, T>(verb: &'static str, outcome: T, _: &K) -> T {
+/// Counts a write and returns its outcome.
+fn counted<K: Object, T>(verb: &'static str, outcome: T, _: &K) -> T {
     METRICS.count_write(&K::kind(&()), verb);
     outcome
 }

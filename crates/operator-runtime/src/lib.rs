@@ -1,7 +1,7 @@
-//! What every binary of the operator shares: flags, client, apply, events, metrics, leadership, shutdown.
+//! Shared by all binaries of the operator: flags, client, apply, events, metrics, leader election, shutdown.
 //!
-//! A binary's `main` is a call of [`run`]; its code starts with a [`Runtime`], asks [`Runtime::for_each_scope`] for the
-//! namespaces to watch, and hands its controller to [`Scope::run_controller`].
+//! The `main` of a binary calls [`run`], which passes a [`Runtime`]. [`Runtime::for_each_scope`] yields the namespaces
+//! to watch, and [`Scope::run_controller`] runs a controller in each.
 
 mod admin;
 pub mod apply;
@@ -39,10 +39,3 @@ pub use ready::Gate;
 pub use run::run;
 pub use runtime::Runtime;
 pub use scope::{Scope, Watched, cached_or_live, changed_by, find, referrers, spec_changes};
-
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-/// Locks a mutex whose data stays whole between any two statements under it, so that a panic elsewhere does not spread.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}

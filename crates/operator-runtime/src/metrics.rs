@@ -1,10 +1,10 @@
-//! The process's metrics in one registry. A process has one, hence a static: what counts (a retry deep in a write) need
-//! not be handed a handle through every call.
+//! The metrics of the process, in one registry. It is a static, so that code deep in the call stack, such as a retry,
+//! can count without a handle in every call.
 //!
-//! kube's controller does not show its queue, so there is no queue depth; `reconciles_running` against the number of
-//! workers tells whether the queue is what an object waits for.
+//! kube's controller does not expose its queue, so there is no metric of its depth. If `reconciles_running` equals the
+//! number of workers, objects wait in the queue.
 
-use crate::lock;
+use parking_lot::Mutex;
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -12,31 +12,31 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
-use std::sync::{LazyLock, Mutex};
+use std::sync::LazyLock;
 
-/// What every metric's name begins with.
+/// The prefix of all metric names.
 const PREFIX: &str = "slurm_operator";
 
 /// The metrics of this process.
 pub static METRICS: LazyLock<Metrics> = LazyLock::new(Metrics::new);
 
-/// Which kind of object.
+/// Labels of metrics per kind.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 pub struct KindLabel {
     /// The kind that is reconciled.
     pub kind: String,
 }
 
-/// Which kind of object failed, and why.
+/// Labels of failed reconciles.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 pub struct ErrorLabels {
     /// The kind that is reconciled.
     pub kind: String,
-    /// The error's category.
+    /// The category of the error.
     pub reason: &'static str,
 }
 
-/// What was written.
+/// Labels of writes.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 pub struct WriteLabels {
     /// The kind that was written.
@@ -45,14 +45,14 @@ pub struct WriteLabels {
     pub verb: &'static str,
 }
 
-/// How something ended.
+/// Label of metrics per outcome.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 pub struct OutcomeLabel {
-    /// The way it ended.
+    /// The outcome.
     pub outcome: &'static str,
 }
 
-/// What this crate counts, and the registry that others add theirs to.
+/// The metrics of this crate, and the registry to which other crates add theirs.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Mutex<Registry>,
@@ -84,46 +84,46 @@ impl Metrics {
         };
         registry.register(
             "build",
-            "The running version",
+            "Version of the binary",
             Info::new([("version", env!("CARGO_PKG_VERSION"))]),
         );
         registry.register(
             "reconcile_duration_seconds",
-            "How long reconciles took",
+            "Duration of reconciles",
             metrics.reconcile_duration.clone(),
         );
-        registry.register("reconciles_running", "Reconciles under way", metrics.reconciles_running.clone());
+        registry.register("reconciles_running", "Reconciles in progress", metrics.reconciles_running.clone());
         registry.register("reconcile_errors", "Failed reconciles", metrics.reconcile_errors.clone());
         registry.register(
             "watch_errors",
-            "Watches that broke and were begun again",
+            "Watches that failed and were restarted",
             metrics.watch_errors.clone(),
         );
-        registry.register("writes", "Writes to the Kubernetes API", metrics.writes.clone());
+        registry.register("writes", "Writes to the Kubernetes API by kind and verb", metrics.writes.clone());
         registry.register(
             "conflict_attempts",
-            "Attempts of writes that are repeated on conflict",
+            "Attempts of writes that are retried on conflict",
             metrics.conflict_attempts.clone(),
         );
         registry.register(
             "conflict_outcomes",
-            "How writes that are repeated on conflict ended",
+            "Outcomes of writes that are retried on conflict",
             metrics.conflict_outcomes.clone(),
         );
-        registry.register("events", "Kubernetes Events by what became of them", metrics.events.clone());
-        registry.register("leading", "Whether this process holds its Lease", metrics.leading.clone());
+        registry.register("events", "Kubernetes Events by outcome", metrics.events.clone());
+        registry.register("leading", "1 if this process holds its Lease, else 0", metrics.leading.clone());
         Self { registry: Mutex::new(registry), ..metrics }
     }
 
-    /// Adds metrics of another crate; `register` is given the registry with the common prefix.
+    /// Adds metrics of another crate; `register` gets the registry with the common prefix.
     pub fn register(&self, register: impl FnOnce(&mut Registry)) {
-        register(&mut lock(&self.registry));
+        register(&mut self.registry.lock());
     }
 
     /// All metrics in the `OpenMetrics` text format.
     pub fn encode(&self) -> Result<String, std::fmt::Error> {
         let mut text = String::new();
-        text::encode(&mut text, &lock(&self.registry))?;
+        text::encode(&mut text, &self.registry.lock())?;
         Ok(text)
     }
 
@@ -133,7 +133,7 @@ impl Metrics {
     }
 }
 
-/// From 5 ms (everything in memory) to 80 s, just under the deadline of a reconcile.
+/// From 5 ms (only cached reads) to 80 s, just below the deadline of a reconcile.
 fn reconcile_histogram() -> Histogram {
     Histogram::new([0.005, 0.02, 0.08, 0.3, 1.25, 5.0, 20.0, 80.0])
 }
@@ -143,13 +143,13 @@ mod tests {
     use super::METRICS;
 
     #[test]
-    fn names_carry_the_common_prefix_and_suffixes_of_their_type() {
+    fn metric_names_have_the_common_prefix_and_the_suffix_of_their_type() {
         METRICS.count_write("Flower", "applied");
         let text = METRICS.encode().unwrap();
         assert!(text.contains("slurm_operator_writes_total{kind=\"Flower\",verb=\"applied\"} 1"), "{text}");
         assert!(text.contains("slurm_operator_build_info{version="), "{text}");
-        let foreign: Vec<&str> =
+        let unprefixed: Vec<&str> =
             text.lines().filter(|line| !line.contains("slurm_operator_") && *line != "# EOF").collect();
-        assert_eq!(foreign, Vec::<&str>::new());
+        assert_eq!(unprefixed, Vec::<&str>::new());
     }
 }

@@ -1,13 +1,12 @@
-//! Memory about single objects that cannot leak into their successors: an object that was deleted and made anew under
-//! the same name starts with nothing.
+//! State per object. It is bound to the UID: an object that was deleted and recreated under the same name starts
+//! without state.
 
-use crate::lock;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Resource, ResourceExt, core::DynamicObject};
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 
-/// Kind, namespace and name of an object; what is left of it after its deletion.
+/// Kind, namespace and name of an object. It identifies objects that are already deleted, too.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ObjectKey {
     kind: String,
@@ -32,7 +31,7 @@ impl From<&ObjectRef<DynamicObject>> for ObjectKey {
     }
 }
 
-/// One `T` per object, found by name and valid for one UID.
+/// One `T` per object, keyed by name and valid for one UID.
 #[derive(Debug)]
 pub struct PerObject<T> {
     entries: Mutex<BTreeMap<ObjectKey, (Option<String>, T)>>,
@@ -45,9 +44,9 @@ impl<T> Default for PerObject<T> {
 }
 
 impl<T: Default> PerObject<T> {
-    /// Gives access to the value kept for `object`: the default one if nothing is known of this very UID.
+    /// Calls `change` with the value of `object`, which is the default if there is none for this UID.
     pub fn with<K: Resource<DynamicType = ()>, R>(&self, object: &K, change: impl FnOnce(&mut T) -> R) -> R {
-        let mut entries = lock(&self.entries);
+        let mut entries = self.entries.lock();
         let (uid, value) =
             entries.entry(ObjectKey::of(object)).or_insert_with(|| (object.uid(), T::default()));
         if *uid != object.uid() {
@@ -57,9 +56,9 @@ impl<T: Default> PerObject<T> {
         change(value)
     }
 
-    /// Drops what is known of an object.
+    /// Drops the value of an object.
     pub fn forget(&self, key: &ObjectKey) {
-        lock(&self.entries).remove(key);
+        self.entries.lock().remove(key);
     }
 }
 
@@ -85,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_successor_of_the_same_name_starts_anew() {
+    fn recreated_object_of_the_same_name_starts_with_the_default() {
         let counters = PerObject::<u32>::default();
         assert_eq!(increment(&counters, &object("a", "1")), 1);
         assert_eq!(increment(&counters, &object("a", "1")), 2);
@@ -94,10 +93,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forgotten_leaves_no_entry() {
+    fn forget_removes_the_entry() {
         let counters = PerObject::<u32>::default();
         increment(&counters, &object("a", "1"));
         counters.forget(&ObjectKey::of(&object("a", "1")));
-        assert!(counters.entries.lock().unwrap().is_empty());
+        assert!(counters.entries.lock().is_empty());
     }
 }

@@ -1,16 +1,16 @@
-//! Whether the process can do its work: a set of gates, each opened once, and the wish to stop.
+//! Readiness of the process: a set of gates, each of which is opened once.
 
-use crate::lock;
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-/// The gates of a process. It is ready when none is closed.
+/// The gates of the process. It is ready when none is closed.
 #[derive(Clone, Debug, Default)]
 pub struct Readiness {
     closed: Arc<Mutex<BTreeMap<String, usize>>>,
 }
 
-/// Something that has to happen before the process is ready. One that is dropped unopened stays closed.
+/// A condition of readiness. A gate that is dropped without being opened stays closed.
 #[derive(Debug)]
 #[must_use = "the process is not ready before the gate is opened"]
 pub struct Gate {
@@ -19,23 +19,23 @@ pub struct Gate {
 }
 
 impl Readiness {
-    /// Adds a gate; the name is shown while it is closed.
+    /// Adds a gate; /readyz shows its name while it is closed.
     pub fn gate(&self, name: impl Into<String>) -> Gate {
         let name = name.into();
-        *lock(&self.closed).entry(name.clone()).or_default() += 1;
+        *self.closed.lock().entry(name.clone()).or_default() += 1;
         Gate { name, readiness: self.clone() }
     }
 
     /// The names of the closed gates; empty when ready.
     pub fn waiting_for(&self) -> Vec<String> {
-        lock(&self.closed).keys().cloned().collect()
+        self.closed.lock().keys().cloned().collect()
     }
 }
 
 impl Gate {
-    /// What the gate stands for has happened.
+    /// Opens the gate: its condition is met.
     pub fn open(self) {
-        let mut closed = lock(&self.readiness.closed);
+        let mut closed = self.readiness.closed.lock();
         if let Some(count) = closed.get_mut(&self.name) {
             *count -= 1;
             if *count == 0 {
@@ -50,7 +50,7 @@ mod tests {
     use super::Readiness;
 
     #[test]
-    fn ready_when_every_gate_is_open() {
+    fn process_is_ready_when_every_gate_is_open() {
         let readiness = Readiness::default();
         assert_eq!(readiness.waiting_for(), Vec::<String>::new());
         let (first_pods, more_pods, nodes) =
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_gate_stays_closed() {
+    fn dropped_gate_stays_closed() {
         let readiness = Readiness::default();
         drop(readiness.gate("Pod"));
         assert_eq!(readiness.waiting_for(), ["Pod"]);

@@ -1,9 +1,8 @@
-//! The part of the cluster that one set of controllers watches: one namespace or all, with caches that are filled before
-//! anything is decided from them.
+//! The scope of a set of controllers: one namespace or all of them, with caches that are filled before the first
+//! reconcile.
 
 use crate::changed_objects::changed_objects;
 use crate::error::chain;
-use crate::lock;
 use crate::metrics::{KindLabel, METRICS};
 use crate::per_object::ObjectKey;
 use crate::readable::readable;
@@ -15,25 +14,26 @@ use kube::core::{DeserializeGuard, PartialObjectMeta};
 use kube::runtime::reflector::{self, ObjectRef, Store, store::Writer};
 use kube::runtime::{Controller, WatchStreamExt, watcher};
 use kube::{Api, Client, Resource, ResourceExt};
+use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::ops::Deref;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::task::Poll;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-/// The runtime, narrowed to one namespace or to all.
+/// The runtime for one namespace or for all of them.
 #[derive(Clone)]
 pub struct Scope {
     runtime: Runtime,
     namespace: Option<String>,
-    /// One for each cache, cancelled when it is filled.
+    /// One token per cache, cancelled when the cache is filled.
     filled: Arc<Mutex<Vec<CancellationToken>>>,
 }
 
-/// What can be watched.
+/// A kind that can be watched.
 pub trait Watched:
     Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static
 {
@@ -57,7 +57,7 @@ impl Scope {
         Self { runtime, namespace, filled: Arc::default() }
     }
 
-    /// The objects of one kind in this scope, for watches and lists. To write, take the object's own namespace.
+    /// The API of one kind in this scope, for watches and lists. Writes use the namespace of the object.
     pub fn api<K>(&self) -> Api<K>
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
@@ -68,8 +68,8 @@ impl Scope {
         }
     }
 
-    /// A controller of one kind. Unlike [`Controller::new`] it notices that an object was deleted, so that what is
-    /// remembered of it can be dropped.
+    /// A controller of one kind. Unlike [`Controller::new`] it also enqueues deleted objects, which kube reports as
+    /// `ObjectNotFound`, so that their state can be dropped.
     pub fn controller<K>(&self, config: watcher::Config) -> Controller<K>
     where
         K: Watched + Resource<Scope = NamespaceResourceScope>,
@@ -78,33 +78,33 @@ impl Scope {
         Controller::for_stream(changes, store)
     }
 
-    /// A cache of one kind in this scope, and the objects that changed: what [`Controller::owns_stream`] and
-    /// `watches_stream` take.
+    /// A cache of one kind in this scope, and the stream of changed objects for [`Controller::owns_stream`] or
+    /// `watches_stream`.
     ///
     /// The cache keeps `managedFields`, because [`crate::apply::Applier::apply`] needs them. An object that cannot be
-    /// read is told of, and stays as it was.
+    /// deserialised is reported, and its last readable version stays in the cache.
     pub fn cache<K>(&self, config: watcher::Config) -> (Store<K>, BoxStream<'static, watcher::Result<K>>)
     where
         K: Watched + Resource<Scope = NamespaceResourceScope>,
     {
         let (store, writer) = reflector::store();
-        let (cache, told) = (store.clone(), self.events().clone());
+        let (cache, reporter) = (store.clone(), self.events().clone());
         let events =
             watcher(self.api::<DeserializeGuard<K>>(), config).default_backoff().filter_map(move |event| {
-                futures::future::ready(event.map(|event| readable(event, &cache, &told)).transpose())
+                futures::future::ready(event.map(|event| readable(event, &cache, &reporter)).transpose())
             });
         (store.clone(), changed_objects(store, self.fill(writer, events)))
     }
 
-    /// A cache of any objects, and what happens to them. `trim` takes out of each object what nobody needs before it is
-    /// kept. What comes out of the stream is in the cache already. The stream has to be polled, which a controller does
-    /// that it is given to.
+    /// A cache of any objects, and the stream of their watch events. `trim` removes unused fields from each object
+    /// before it is cached. The cache is updated before the stream yields the event. The stream has to be polled,
+    /// usually by the controller that it is passed to.
     ///
-    /// A watch that breaks is logged, counted and begun again with growing delays; the stream itself yields no errors,
-    /// because kube would make every other trigger of the controller wait for each of them.
+    /// A watch that fails is logged, counted and restarted with backoff. The stream itself yields no errors, because
+    /// kube would delay every other trigger of the controller for each of them.
     ///
-    /// The process is not ready, and [`Scope::run_controller`] reconciles nothing, before the cache is filled.
-    /// ([`Store::wait_until_ready`] is no substitute: of several tasks that wait it wakes one.)
+    /// The process is not ready, and [`Scope::run_controller`] does not start reconciles, before the cache is filled.
+    /// ([`Store::wait_until_ready`] is no substitute: it wakes only one of several waiting tasks.)
     pub fn cache_of<K: Watched>(
         &self,
         api: Api<K>,
@@ -115,14 +115,14 @@ impl Scope {
         (store, self.fill(writer, watcher(api, config).default_backoff().modify(trim)))
     }
 
-    /// Passes the events of a watch through a cache.
+    /// Applies the events of a watch to a cache.
     fn fill<K: Watched>(
         &self,
         writer: Writer<K>,
         events: impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send + 'static,
     ) -> BoxStream<'static, watcher::Result<watcher::Event<K>>> {
         let filled = CancellationToken::new();
-        lock(&self.filled).push(filled.clone());
+        self.filled.lock().push(filled.clone());
         let gate = self.ready_gate(format!("cache of {}", K::kind(&())));
         let events = events.reflect(writer).filter_map(|event| futures::future::ready(without_errors(event)));
         let open = move || {
@@ -132,8 +132,8 @@ impl Scope {
         once_listed(events.boxed(), open).map(Ok).boxed()
     }
 
-    /// The objects of one kind that changed, by their metadata, without a cache: for kinds of which there are many, or
-    /// whose content is nobody's business, and of which the few that matter are read by name.
+    /// The metadata of changed objects of one kind, without a cache: for kinds with many or confidential objects, of
+    /// which the few that are referenced are read by name.
     pub fn changes<K>(
         &self,
         config: watcher::Config,
@@ -144,8 +144,8 @@ impl Scope {
         self.metadata_events(config).touched_objects().boxed()
     }
 
-    /// The same with the beginnings and ends of lists, for those who keep something of what they read by name: of an
-    /// object that went while the watch was broken, only its absence in the next list tells.
+    /// Like [`Scope::changes`], with the start and end of lists, for callers that cache the objects which they read by
+    /// name: an object that was deleted while the watch was down is only known by its absence from the next list.
     pub fn metadata_events<K>(
         &self,
         config: watcher::Config,
@@ -159,17 +159,17 @@ impl Scope {
         events.map(Ok).boxed()
     }
 
-    /// Resolves when all caches are filled that were made by now.
+    /// Resolves when all caches that exist by now are filled.
     pub(crate) async fn caches_filled(&self) {
-        let caches = lock(&self.filled).clone();
+        let caches = self.filled.lock().clone();
         for filled in caches {
             filled.cancelled().await;
         }
     }
 }
 
-/// Calls `then` when the first list has been handed on to its end: when the next event is asked for, so that whoever keeps
-/// something of the events, too, has all of it.
+/// Calls `then` when all events of the first list were processed: on the poll after its last event, because consumers
+/// may keep state of the events, too.
 fn once_listed<K: Watched>(
     mut events: BoxStream<'static, watcher::Event<K>>,
     then: impl FnOnce() + Send + 'static,
@@ -185,15 +185,15 @@ fn once_listed<K: Watched>(
     })
 }
 
-/// The changes of a cached kind that matter: those that change the facts of an object, and its end. Most writes to custom
-/// resources are of their status, which most others do not look at.
+/// The changes of a cached kind that change the `facts` of an object, and its deletion. Most writes to custom resources
+/// change only the status, which most controllers of other kinds do not read.
 pub fn changed_by<K: Watched, F: PartialEq + Send + 'static>(
     changes: BoxStream<'static, watcher::Result<K>>,
     cache: Store<K>,
     facts: impl Fn(&K) -> F + Send + 'static,
 ) -> BoxStream<'static, watcher::Result<K>> {
     let mut known = BTreeMap::new();
-    let matters = move |object: &K| {
+    let mut is_relevant = move |object: &K| {
         let reference = ObjectRef::from_obj(object);
         let key = ObjectKey::of(object);
         if cache.get(&reference).is_none() {
@@ -201,19 +201,16 @@ pub fn changed_by<K: Watched, F: PartialEq + Send + 'static>(
             return true;
         }
         let facts = (object.meta().uid.clone(), object.meta().deletion_timestamp.is_some(), facts(object));
-        let is_news = known.get(&key) != Some(&facts);
+        let is_changed = known.get(&key) != Some(&facts);
         known.insert(key, facts);
-        is_news
+        is_changed
     };
-    let matters = Mutex::new(matters);
     changes
-        .filter(move |change| {
-            futures::future::ready(change.as_ref().map_or(true, |object| (*lock(&matters))(object)))
-        })
+        .filter(move |change| futures::future::ready(change.as_ref().map_or(true, &mut is_relevant)))
         .boxed()
 }
 
-/// The changes of a cached kind that change the spec of an object, and its end.
+/// The changes of a cached kind that change the generation of an object, and its deletion; status writes are ignored.
 pub fn spec_changes<K: Watched>(
     changes: BoxStream<'static, watcher::Result<K>>,
     cache: Store<K>,
@@ -226,10 +223,10 @@ pub fn find<K: Watched>(cache: &Store<K>, namespace: &str, name: &str) -> Option
     cache.get(&ObjectRef::new(name).within(namespace))
 }
 
-/// An object in a cache, or, where the cache may be behind, as the API server has it.
+/// The cached object, or a live read if the cache has none.
 ///
-/// For objects from which the next version of themselves is made: one that was overlooked would be overwritten. The read
-/// is only made while there is nothing in the cache, which for a child is until it is made.
+/// For objects whose next version is derived from the current one: an object that is not in the cache yet would be
+/// overwritten. A child is only read until it is created and cached.
 pub async fn cached_or_live<K>(
     cache: &Store<K>,
     client: Client,
@@ -245,7 +242,7 @@ where
     }
 }
 
-/// The objects in a cache that refer to `changed`, which is in their namespace; `refers` is asked with its name.
+/// The cached objects in the namespace of `changed` that reference it; `refers` gets its name.
 pub fn referrers<K: Watched, C: Resource>(
     cache: &Store<K>,
     changed: &C,
@@ -260,12 +257,12 @@ pub fn referrers<K: Watched, C: Resource>(
         .collect()
 }
 
-/// Logs and counts the errors of a watch, and passes on the rest.
+/// Logs and counts the errors of a watch; yields its events.
 fn without_errors<K: Watched>(event: watcher::Result<watcher::Event<K>>) -> Option<watcher::Event<K>> {
     event
         .inspect_err(|error| {
             let kind = K::kind(&()).into_owned();
-            warn!(kind, error = chain(error), "A watch broke and is begun again");
+            warn!(kind, error = chain(error), "Watch failed; restarting with backoff");
             METRICS.watch_errors.get_or_create(&KindLabel { kind }).inc();
         })
         .ok()
@@ -291,7 +288,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_news_and_the_end_of_an_object_get_through() {
+    async fn spec_changes_passes_new_generations_and_deletions_only() {
         let (store, mut writer) = reflector::store::<Secret>();
         let (sender, changes) = futures::channel::mpsc::unbounded();
         let mut stream = spec_changes(changes.boxed(), store);
@@ -303,43 +300,43 @@ mod tests {
             stream.next().now_or_never().is_some()
         };
         assert!(passes(watcher::Event::Apply(secret(1, ""))), "a new object");
-        assert!(!passes(watcher::Event::Apply(secret(1, "other"))), "nothing that matters");
-        assert!(passes(watcher::Event::Apply(secret(2, "other"))), "another spec");
-        assert!(passes(watcher::Event::Delete(secret(2, "other"))), "its end");
-        assert!(passes(watcher::Event::Apply(secret(2, "other"))), "its return");
+        assert!(!passes(watcher::Event::Apply(secret(1, "other"))), "the same generation");
+        assert!(passes(watcher::Event::Apply(secret(2, "other"))), "a new generation");
+        assert!(passes(watcher::Event::Delete(secret(2, "other"))), "the deletion");
+        assert!(passes(watcher::Event::Apply(secret(2, "other"))), "the recreated object");
     }
 
     #[tokio::test]
-    async fn a_cache_counts_as_filled_when_all_who_listen_have_had_the_end_of_the_list() {
+    async fn cache_is_filled_when_the_event_after_the_list_is_polled() {
         let (sender, events) = futures::channel::mpsc::unbounded();
         let filled = Arc::new(AtomicBool::default());
-        let told = filled.clone();
-        let mut stream = once_listed(events.boxed(), move || told.store(true, Ordering::Relaxed));
+        let is_filled = filled.clone();
+        let mut stream = once_listed(events.boxed(), move || is_filled.store(true, Ordering::Relaxed));
         for event in
             [watcher::Event::Init, watcher::Event::InitApply(secret(1, "")), watcher::Event::InitDone]
         {
             sender.unbounded_send(event).unwrap();
             assert!(stream.next().await.is_some());
-            assert!(!filled.load(Ordering::Relaxed), "somebody may still be at it");
+            assert!(!filled.load(Ordering::Relaxed), "the consumer may still process the event");
         }
         assert!(stream.next().now_or_never().is_none());
         assert!(filled.load(Ordering::Relaxed));
     }
 
     #[tokio::test]
-    async fn what_a_cache_does_not_have_is_read_and_what_it_has_is_not() {
+    async fn live_read_happens_only_if_the_object_is_not_cached() {
         let (store, mut writer) = reflector::store::<Secret>();
-        let (client, asked) = server(200, &serde_json::to_value(secret(2, "read")).unwrap());
+        let (client, requests) = server(200, &serde_json::to_value(secret(2, "read")).unwrap());
         let note = |found: Option<Arc<Secret>>| found.unwrap().annotations()["note"].clone();
         let read = cached_or_live(&store, client.clone(), "ns", "a").await.unwrap();
-        assert_eq!((note(read), asked.load(Ordering::Relaxed)), ("read".to_owned(), 1));
+        assert_eq!((note(read), requests.load(Ordering::Relaxed)), ("read".to_owned(), 1));
         writer.apply_watcher_event(&watcher::Event::Apply(secret(1, "cached")));
         let cached = cached_or_live(&store, client, "ns", "a").await.unwrap();
-        assert_eq!((note(cached), asked.load(Ordering::Relaxed)), ("cached".to_owned(), 1));
+        assert_eq!((note(cached), requests.load(Ordering::Relaxed)), ("cached".to_owned(), 1));
     }
 
     #[test]
-    fn errors_of_a_watch_are_counted_under_its_own_kind_and_go_no_further() {
+    fn watch_error_is_counted_by_kind_and_not_yielded() {
         assert!(without_errors::<Endpoints>(Ok(watcher::Event::Init)).is_some());
         assert!(without_errors::<Endpoints>(Err(watcher::Error::NoResourceVersion)).is_none());
         let kind = KindLabel { kind: "Endpoints".into() };

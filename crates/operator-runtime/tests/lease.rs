@@ -1,4 +1,4 @@
-//! Leadership while the API server misbehaves, on a paused clock.
+//! Leader election with a faulty API server, on a paused clock.
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail as tests do")]
 
@@ -8,13 +8,14 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::Client;
 use kube::client::Body;
 use operator_runtime::lease::{Elector, Lost};
+use parking_lot::Mutex;
 use serde_json::json;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
 use tower::BoxError;
 
-/// One Lease with optimistic locking, in a server that may stop answering.
+/// An API server with one Lease and optimistic locking, which can stop answering.
 #[derive(Clone, Default)]
 struct Server {
     state: Arc<Mutex<State>>,
@@ -34,24 +35,24 @@ impl Server {
         Elector::new(Client::new(service, "default"), "n", "lease", identity)
     }
 
-    fn hang(&self, hangs: bool) {
-        self.state.lock().unwrap().hangs = hangs;
+    fn set_hanging(&self, hangs: bool) {
+        self.state.lock().hangs = hangs;
     }
 
     fn holder(&self) -> Option<String> {
-        self.state.lock().unwrap().lease.as_ref()?.spec.as_ref()?.holder_identity.clone()
+        self.state.lock().lease.as_ref()?.spec.as_ref()?.holder_identity.clone()
     }
 
-    /// Writes another holder into the Lease, as a person could.
-    fn give_to(&self, identity: &str) {
-        let mut lease = self.state.lock().unwrap().lease.clone().unwrap();
+    /// Writes another holder into the Lease, as a user could.
+    fn set_holder(&self, identity: &str) {
+        let mut lease = self.state.lock().lease.clone().unwrap();
         lease.spec.as_mut().unwrap().holder_identity = Some(identity.into());
         self.exchange(&Method::PUT, &serde_json::to_vec(&lease).unwrap());
     }
 
     fn handle(self, request: Request<Body>) -> BoxFuture<'static, Result<Response<Body>, BoxError>> {
         Box::pin(async move {
-            if self.state.lock().unwrap().hangs {
+            if self.state.lock().hangs {
                 std::future::pending::<()>().await;
             }
             let method = request.method().clone();
@@ -61,7 +62,7 @@ impl Server {
     }
 
     fn exchange(&self, method: &Method, body: &[u8]) -> Response<Body> {
-        let mut state = self.state.lock().unwrap();
+        let mut state = self.state.lock();
         if *method != Method::GET {
             let mut lease: Lease = serde_json::from_slice(body).unwrap();
             let current = state.lease.as_ref().and_then(|lease| lease.metadata.resource_version.clone());
@@ -85,79 +86,79 @@ fn failure(code: StatusCode, reason: &str) -> Response<Body> {
     Response::builder().status(code).body(body).unwrap()
 }
 
-/// Fails when the clock has run on for too long.
-async fn soon<T>(future: impl Future<Output = T>) -> T {
-    timeout(Duration::from_mins(1), future).await.expect("an end within a minute")
+/// Fails after a minute on the paused clock.
+async fn within_a_minute<T>(future: impl Future<Output = T>) -> T {
+    timeout(Duration::from_mins(1), future).await.expect("a result within a minute")
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_second_waits_until_the_first_has_not_renewed_for_the_whole_duration() {
+async fn standby_acquires_a_lease_that_was_not_renewed_for_its_duration() {
     let server = Server::default();
     let first = server.elector("first").acquire(|| ()).await;
     drop(first);
-    let begun = Instant::now();
-    let mut stood_by = false;
-    let second = server.elector("second").acquire(|| stood_by = true).await;
-    let waited = begun.elapsed();
-    assert!(stood_by);
+    let started = Instant::now();
+    let mut was_standby = false;
+    let second = server.elector("second").acquire(|| was_standby = true).await;
+    let waited = started.elapsed();
+    assert!(was_standby);
     assert!((Duration::from_secs(15)..Duration::from_secs(20)).contains(&waited), "{waited:?}");
     assert_eq!(server.holder().as_deref(), Some("second"));
     drop(second);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_renewed_lease_is_not_taken() {
+async fn renewed_lease_is_not_acquired_by_a_standby() {
     let server = Server::default();
     let mut first = server.elector("first").acquire(|| ()).await;
-    let claim = timeout(Duration::from_mins(10), server.elector("second").acquire(|| ()));
+    let acquire = timeout(Duration::from_mins(10), server.elector("second").acquire(|| ()));
     tokio::select! {
         lost = first.lost() => panic!("lost: {lost}"),
-        claimed = claim => assert!(claimed.is_err(), "two leaders"),
+        acquired = acquire => assert!(acquired.is_err(), "two leaders"),
     }
     assert_eq!(server.holder().as_deref(), Some("first"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_holder_that_cannot_renew_stops_before_another_may_start() {
+async fn holder_that_cannot_renew_stops_before_the_lease_expires() {
     let server = Server::default();
     let mut leader = server.elector("first").acquire(|| ()).await;
-    let begun = Instant::now();
-    server.hang(true);
-    assert_eq!(soon(leader.lost()).await, Lost::NotRenewed);
-    assert!(begun.elapsed() <= Duration::from_secs(10), "{:?}", begun.elapsed());
+    let started = Instant::now();
+    server.set_hanging(true);
+    assert_eq!(within_a_minute(leader.lost()).await, Lost::NotRenewed);
+    assert!(started.elapsed() <= Duration::from_secs(10), "{:?}", started.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_holder_survives_a_short_outage() {
+async fn holder_keeps_the_lease_over_a_short_outage() {
     let server = Server::default();
     let mut leader = server.elector("first").acquire(|| ()).await;
-    server.hang(true);
+    server.set_hanging(true);
     assert!(timeout(Duration::from_secs(7), leader.lost()).await.is_err());
-    server.hang(false);
+    server.set_hanging(false);
     assert!(timeout(Duration::from_mins(1), leader.lost()).await.is_err());
     assert_eq!(server.holder().as_deref(), Some("first"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_holder_notices_that_it_was_replaced() {
+async fn holder_loses_the_lease_to_another_holder() {
     let server = Server::default();
     let mut leader = server.elector("first").acquire(|| ()).await;
-    server.give_to("second");
-    assert_eq!(soon(leader.lost()).await, Lost::Taken { holder: Some("second".into()) });
+    server.set_holder("second");
+    assert_eq!(within_a_minute(leader.lost()).await, Lost::Taken { holder: Some("second".into()) });
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_released_lease_is_free_at_once() {
+async fn released_lease_is_acquired_without_a_wait() {
     let server = Server::default();
     server.elector("first").acquire(|| ()).await.release().await;
     assert_eq!(server.holder(), None);
-    let begun = Instant::now();
+    let started = Instant::now();
     let _second = server.elector("second").acquire(|| ()).await;
-    assert_eq!(begun.elapsed(), Duration::ZERO);
+    assert_eq!(started.elapsed(), Duration::ZERO);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_of_another_is_not_released() {
+async fn lease_of_another_holder_is_not_released() {
     let server = Server::default();
     let frozen = server.elector("first").acquire(|| ()).await;
     let _second = server.elector("second").acquire(|| ()).await;
