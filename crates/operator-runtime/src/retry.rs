@@ -1,36 +1,32 @@
-//! Repeats a read-change-write that lost a race. The only place that uses the `backoff` crate.
+//! Retries a read-modify-write on conflict. The only user of the `backoff` crate.
 //!
-//! The attempt reads the newest version, derives the change from it and writes it with its resourceVersion; it has no
-//! other effect. Never wrap a create: its 409 means that the object exists, and repeating it does not help.
+//! An attempt reads the latest version, derives the change from it and writes it with its resourceVersion; it has no
+//! other effect. Never wrap a create: its 409 means that the object exists, and a retry does not help.
 
 use crate::metrics::{METRICS, OutcomeLabel};
 use std::time::Duration;
 use tracing::debug;
 
-/// How often and how fast to repeat.
+/// Number of attempts and delays between them.
 #[derive(Clone, Copy, Debug)]
 pub struct Policy {
-    /// Attempts in total.
+    /// The total number of attempts.
     pub steps: u32,
     /// The delay before the second attempt.
     pub delay: Duration,
-    /// By what each further delay is multiplied.
+    /// The factor from one delay to the next.
     pub factor: f64,
-    /// The largest share of a delay that chance adds to it.
+    /// The largest fraction that is randomly added to a delay.
     pub jitter: f64,
 }
 
-/// For objects that several clients write: the winner of one race rarely starts another.
+/// For objects with several writers, which rarely conflict twice in a row.
 pub const DEFAULT_RETRY: Policy =
     Policy { steps: 5, delay: Duration::from_millis(10), factor: 1.0, jitter: 0.1 };
 
-/// For objects of our own, where a conflict means that a replica of ours is at work.
-pub const DEFAULT_BACKOFF: Policy =
-    Policy { steps: 4, delay: Duration::from_millis(10), factor: 5.0, jitter: 0.1 };
-
-/// Calls `attempt` until it ends in anything but 409 Conflict, or the policy is used up.
+/// Calls `attempt` until it returns anything but 409 Conflict, or the policy allows no further attempt.
 ///
-/// `None` means that the object is gone: there is nothing left to change.
+/// `None` means that the object was not found: there is nothing to change.
 pub async fn retry_on_conflict<T, F, Fut>(policy: Policy, mut attempt: F) -> Result<Option<T>, kube::Error>
 where
     F: FnMut() -> Fut,
@@ -50,7 +46,7 @@ where
         }
     };
     let notify = |error: kube::Error, delay: Duration| {
-        debug!(%error, ?delay, "Write conflict, trying again");
+        debug!(%error, ?delay, "Write conflict; retrying");
     };
     let result = backoff::future::retry_notify(Delays::from(policy), operation, notify).await;
     let (outcome, result) = match result {
@@ -67,7 +63,7 @@ fn is_conflict(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.is_conflict())
 }
 
-/// The delays that a policy allows, one after the other.
+/// The delays of a policy, in order.
 struct Delays {
     left: u32,
     next: Duration,
@@ -97,19 +93,22 @@ impl backoff::backoff::Backoff for Delays {
 
 #[cfg(test)]
 mod tests {
-    use super::{DEFAULT_BACKOFF, DEFAULT_RETRY, Delays, Policy, retry_on_conflict};
+    use super::{DEFAULT_RETRY, Delays, Policy, retry_on_conflict};
     use backoff::backoff::Backoff;
     use kube::core::Status;
     use rstest::rstest;
     use std::cell::Cell;
+    use std::time::Duration;
+
+    const GROWING: Policy = Policy { steps: 4, delay: Duration::from_millis(10), factor: 5.0, jitter: 0.1 };
 
     fn failure(code: u16, reason: &str) -> kube::Error {
         kube::Error::Api(Box::new(Status::failure("x", reason).with_code(code)))
     }
 
     #[rstest]
-    #[case::several_writers(DEFAULT_RETRY, &[10, 10, 10, 10])]
-    #[case::own_object(DEFAULT_BACKOFF, &[10, 50, 250])]
+    #[case::constant(DEFAULT_RETRY, &[10, 10, 10, 10])]
+    #[case::growing(GROWING, &[10, 50, 250])]
     fn delays_follow_the_policy(#[case] policy: Policy, #[case] expected: &[u64]) {
         let mut delays = Delays::from(policy);
         for base in expected {
@@ -121,7 +120,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn gives_up_after_the_allowed_attempts() {
+    async fn last_conflict_is_returned_after_all_attempts() {
         let attempts = Cell::new(0);
         let result = retry_on_conflict(DEFAULT_RETRY, || {
             attempts.set(attempts.get() + 1);
@@ -133,12 +132,12 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn succeeds_on_the_attempt_that_wins() {
+    async fn conflict_is_retried_until_the_write_succeeds() {
         let attempts = Cell::new(0);
         let result = retry_on_conflict(DEFAULT_RETRY, || {
             attempts.set(attempts.get() + 1);
-            let won = attempts.get() == 3;
-            async move { if won { Ok("written") } else { Err(failure(409, "Conflict")) } }
+            let succeeds = attempts.get() == 3;
+            async move { if succeeds { Ok("written") } else { Err(failure(409, "Conflict")) } }
         })
         .await;
         assert_eq!(result.unwrap(), Some("written"));
@@ -146,11 +145,11 @@ mod tests {
     }
 
     #[rstest]
-    #[case::a_gone_object_needs_no_change(404, "NotFound", true)]
-    #[case::a_create_that_exists_is_not_repeated(409, "AlreadyExists", false)]
-    #[case::other_errors_are_not_repeated(500, "InternalError", false)]
+    #[case::not_found_is_none(404, "NotFound", true)]
+    #[case::already_exists(409, "AlreadyExists", false)]
+    #[case::internal_error(500, "InternalError", false)]
     #[tokio::test]
-    async fn only_conflicts_are_repeated(#[case] code: u16, #[case] reason: &str, #[case] done: bool) {
+    async fn other_errors_are_not_retried(#[case] code: u16, #[case] reason: &str, #[case] is_none: bool) {
         let attempts = Cell::new(0);
         let result = retry_on_conflict(DEFAULT_RETRY, || {
             attempts.set(attempts.get() + 1);
@@ -158,6 +157,6 @@ mod tests {
         })
         .await;
         assert_eq!(attempts.get(), 1);
-        assert_eq!(matches!(result, Ok(None)), done, "{result:?}");
+        assert_eq!(matches!(result, Ok(None)), is_none, "{result:?}");
     }
 }
