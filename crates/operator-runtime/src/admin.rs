@@ -1,4 +1,7 @@
-//! The servers for probes and metrics: /livez, /readyz and /metrics. They show state and take no orders.
+//! HTTP servers of /livez, /readyz and /metrics. Requests change nothing.
+//!
+//! Our own because kube 5 has no such server and kubert's does not support kube 5; a kubert release for kube 5 would
+//! replace it.
 
 use crate::args::ListenAddr;
 use crate::metrics::METRICS;
@@ -24,7 +27,7 @@ pub struct Error {
     source: std::io::Error,
 }
 
-/// Starts what the addresses ask for; equal addresses share one server.
+/// Starts the servers; equal addresses share one.
 pub async fn serve(
     health: &ListenAddr,
     metrics: &ListenAddr,
@@ -42,17 +45,17 @@ pub async fn serve(
 async fn start(address: &ListenAddr, routes: Router, tasks: &Tasks) -> Result<(), Error> {
     let Some((host, port)) = address.host_and_port() else { return Ok(()) };
     let listener = bind(host, port).await.map_err(|source| Error { host: host.to_owned(), port, source })?;
-    info!(address = ?listener.local_addr().ok(), "Listening");
+    info!(address = ?listener.local_addr().ok(), "Admin server is listening");
     let stop = tasks.drained();
     tasks.spawn("admin server", async move {
         if let Err(error) = axum::serve(listener, routes).with_graceful_shutdown(stop).await {
-            error!(%error, "Admin server ended");
+            error!(%error, "Admin server failed");
         }
     });
     Ok(())
 }
 
-/// All addresses means IPv6 and IPv4 in one socket, or IPv4 alone on a machine without IPv6.
+/// An empty host means all addresses: IPv6 and IPv4 in one socket, or only IPv4 on a host without IPv6.
 async fn bind(host: &str, port: u16) -> std::io::Result<TcpListener> {
     if host.is_empty() {
         let all: [SocketAddr; 2] =
@@ -110,7 +113,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn readyz_names_what_is_missing_and_livez_does_not_care() {
+    async fn readyz_names_the_closed_gates_and_livez_ignores_them() {
         let (readiness, tasks) = (Readiness::default(), Tasks::default());
         let routes = health_routes(&readiness, &tasks);
         let gate = readiness.gate("Pod");

@@ -1,4 +1,4 @@
-//! Flags that every binary takes. A binary flattens [`Args`] into its own:
+//! Flags of every binary. A binary flattens [`Args`] into its own:
 //!
 //! ```
 //! #[derive(clap::Parser)]
@@ -15,37 +15,39 @@ use std::convert::Infallible;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Flags of the process: where it listens, what it watches, how it logs. Flags may also be given as environment variables.
+/// Flags that all binaries share: listen addresses, namespaces, logging, leader election. Most have an environment
+/// variable.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Process")]
-// The binary's own struct is mostly called Args too, and names of groups have to differ.
+// The struct of most binaries is called Args, too, and clap requires unique group names.
 #[group(skip)]
 pub struct Args {
-    /// What to log: error, warn, info, debug, trace, or directives such as `info,kube=debug`; a number above 0 means debug.
+    /// Log level: error, warn, info, debug, trace, or directives such as `info,kube=debug`; 0 means info, a greater
+    /// number debug.
     #[arg(long, env = "LOG_LEVEL", default_value = "info", value_parser = log_filter)]
     pub log_level: String,
 
-    /// How to log.
+    /// Log format.
     #[arg(long, env = "LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]
     pub log_format: LogFormat,
 
-    /// Where /livez and /readyz answer: `:PORT` or `HOST:PORT`.
+    /// Listen address of /livez and /readyz: `:PORT` or `HOST:PORT`; `0` disables them.
     #[arg(long, env = "HEALTH_ADDR", default_value = ":8081")]
     pub health_addr: ListenAddr,
 
-    /// Where /metrics answers: `:PORT` or `HOST:PORT`; `0` switches it off.
+    /// Listen address of /metrics: `:PORT` or `HOST:PORT`; `0` disables it.
     #[arg(long, env = "METRICS_ADDR", default_value = ":8080")]
     pub metrics_addr: ListenAddr,
 
-    /// The namespaces to watch, separated by commas; empty means all.
+    /// Comma-separated namespaces to watch; empty means all.
     #[arg(long, env = "NAMESPACES", default_value = "", value_parser = namespaces, hide_default_value = true)]
     pub namespaces: Namespaces,
 
-    /// How many objects are reconciled at the same time, in each namespace of --namespaces or in all of them together.
+    /// Maximum number of concurrent reconciles per controller; with --namespaces, in each of the namespaces.
     #[arg(long, env = "WORKERS", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..))]
     pub workers: u16,
 
-    /// Let one process of several be active at a time, by a Lease.
+    /// Elect one active process among the replicas by a Lease.
     #[arg(
         long,
         env = "LEADER_ELECT",
@@ -57,39 +59,39 @@ pub struct Args {
     )]
     pub leader_elect: bool,
 
-    /// The Lease's namespace; empty means the namespace that this process runs in.
+    /// Namespace of the Lease; empty means the namespace of this process.
     #[arg(long, env = "LEADER_ELECT_NAMESPACE", default_value = "", hide_default_value = true)]
     pub leader_elect_namespace: String,
 
-    /// The Lease's name; empty means the name of the binary.
+    /// Name of the Lease; empty means the name of the binary.
     #[arg(long, env = "LEADER_ELECT_LEASE", default_value = "", hide_default_value = true)]
     pub leader_elect_lease: String,
 
-    /// The kubeconfig file; without it `KUBECONFIG`, ~/.kube/config and the pod's service account are tried in this order.
+    /// Kubeconfig file; the default is the first of `KUBECONFIG`, ~/.kube/config and the service account of the pod.
     #[arg(long)]
     pub kubeconfig: Option<PathBuf>,
 }
 
-/// The form of log lines.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
-    /// For people.
+    /// Plain text.
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// Where a server listens; `None` when it is switched off.
+/// A listen address; `None` disables the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenAddr(Option<(String, u16)>);
 
 /// A listen address that is neither `0`, nor `:PORT`, nor `HOST:PORT`.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("expected `:PORT`, `HOST:PORT`, or `0` for none")]
+#[error("expected `:PORT`, `HOST:PORT`, or `0` to disable it")]
 pub struct ListenAddrError;
 
 impl ListenAddr {
-    /// Host (empty for all addresses) and port; `None` when switched off.
+    /// Host (empty for all addresses) and port; `None` if disabled.
     pub fn host_and_port(&self) -> Option<(&str, u16)> {
         self.0.as_ref().map(|(host, port)| (host.as_str(), *port))
     }
@@ -114,7 +116,7 @@ impl FromStr for ListenAddr {
 pub struct Namespaces(BTreeSet<String>);
 
 impl Namespaces {
-    /// What to watch: `None` for all namespaces at once, or each one by itself.
+    /// One scope per namespace; `[None]` stands for all namespaces.
     pub fn scopes(&self) -> Vec<Option<String>> {
         if self.0.is_empty() { vec![None] } else { self.0.iter().cloned().map(Some).collect() }
     }
@@ -128,11 +130,11 @@ impl FromStr for Namespaces {
     }
 }
 
-/// Parses `--namespaces` and refuses what cannot be a namespace, so that a typing error is not an empty watch.
+/// Parses `--namespaces` and rejects invalid names, so that a typo does not result in an empty watch.
 fn namespaces(text: &str) -> Result<Namespaces, String> {
     let Ok(parsed) = text.parse::<Namespaces>();
     match parsed.0.iter().find(|name| !is_dns_label(name)) {
-        Some(name) => Err(format!("`{name}` is not a namespace's name")),
+        Some(name) => Err(format!("`{name}` is not a valid namespace name")),
         None => Ok(parsed),
     }
 }
@@ -144,7 +146,7 @@ fn is_dns_label(name: &str) -> bool {
         && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
 }
 
-/// Turns `--log-level` into a filter. Numbers are verbosities, where 0 is info and everything above is debug.
+/// Converts `--log-level` to a filter. Numbers are verbosities: 0 is info, any other is debug.
 fn log_filter(text: &str) -> Result<String, String> {
     let filter = match text.parse::<u8>() {
         Ok(0) => "info",
@@ -171,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_fit_into_a_binarys_own() {
+    fn flags_can_be_flattened_into_those_of_a_binary() {
         Args::command().debug_assert();
     }
 
@@ -179,18 +181,21 @@ mod tests {
     #[case::all("", &[None])]
     #[case::only_separators(" , ,", &[None])]
     #[case::one("slurm", &[Some("slurm")])]
-    #[case::trimmed_sorted_and_once(" b, a ,,b", &[Some("a"), Some("b")])]
-    fn namespaces(#[case] flag: &str, #[case] expected: &[Option<&str>]) {
+    #[case::trimmed_sorted_and_deduplicated(" b, a ,,b", &[Some("a"), Some("b")])]
+    fn namespaces_flag_is_a_comma_separated_list(#[case] flag: &str, #[case] expected: &[Option<&str>]) {
         let scopes = parse(&["--namespaces", flag]).unwrap().namespaces.scopes();
         assert_eq!(scopes.iter().map(Option::as_deref).collect::<Vec<_>>(), expected);
     }
 
     #[rstest]
-    #[case::every_address(":8080", Some(("", 8080)))]
+    #[case::all_addresses(":8080", Some(("", 8080)))]
     #[case::host("localhost:6060", Some(("localhost", 6060)))]
     #[case::ipv6("[::1]:80", Some(("::1", 80)))]
-    #[case::off("0", None)]
-    fn listen_addresses(#[case] flag: &str, #[case] expected: Option<(&str, u16)>) {
+    #[case::disabled("0", None)]
+    fn listen_address_has_an_optional_host_and_a_port(
+        #[case] flag: &str,
+        #[case] expected: Option<(&str, u16)>,
+    ) {
         assert_eq!(parse(&["--metrics-addr", flag]).unwrap().metrics_addr.host_and_port(), expected);
     }
 
@@ -201,8 +206,8 @@ mod tests {
     #[case::no_workers("--workers", "0")]
     #[case::unknown_level("--log-level", "info,=x=")]
     #[case::unknown_format("--log-format", "xml")]
-    fn nonsense_is_refused_and_named(#[case] flag: &str, #[case] value: &str) {
-        let message = parse(&[flag, value]).expect_err("refused").to_string();
+    fn error_names_the_flag_with_an_invalid_value(#[case] flag: &str, #[case] value: &str) {
+        let message = parse(&[flag, value]).expect_err("an invalid value").to_string();
         assert!(message.contains(flag), "{message}");
     }
 
@@ -210,9 +215,9 @@ mod tests {
     #[case::absent(&[], false)]
     #[case::bare(&["--leader-elect"], true)]
     #[case::with_value(&["--leader-elect=true"], true)]
-    #[case::denied(&["--leader-elect=false"], false)]
+    #[case::disabled_by_value(&["--leader-elect=false"], false)]
     #[case::bare_before_another_flag(&["--leader-elect", "--workers", "2"], true)]
-    fn leader_election(#[case] args: &[&str], #[case] expected: bool) {
+    fn leader_elect_takes_an_optional_value(#[case] args: &[&str], #[case] expected: bool) {
         assert_eq!(parse(args).unwrap().leader_elect, expected);
     }
 
@@ -221,7 +226,7 @@ mod tests {
     #[case("4", "debug")]
     #[case("error", "error")]
     #[case("info,kube=debug", "info,kube=debug")]
-    fn log_levels(#[case] flag: &str, #[case] expected: &str) {
+    fn log_level_is_a_number_or_a_filter(#[case] flag: &str, #[case] expected: &str) {
         assert_eq!(parse(&["--log-level", flag]).unwrap().log_level, expected);
     }
 }

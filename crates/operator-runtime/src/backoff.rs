@@ -1,5 +1,7 @@
-//! Delays between attempts for one object, growing while it fails. kube tells its error policy neither how often an
-//! object failed before nor that it recovered, so this is remembered here.
+//! Exponential backoff per object.
+//!
+//! Our own because kube 5 passes its error policy neither the number of earlier failures of an object nor its recovery;
+//! a failure count per object in kube's controller would replace it.
 
 use crate::per_object::{ObjectKey, PerObject};
 use kube::Resource;
@@ -7,17 +9,17 @@ use std::time::Duration;
 
 const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_mins(5);
-/// The share of a delay that chance may take off, so that objects which failed together do not come back together.
+/// The largest fraction that is randomly subtracted, so that objects which failed together are not retried together.
 const JITTER: f64 = 0.2;
 
-/// How often each object failed in a row.
+/// The number of consecutive failures of each object.
 #[derive(Debug, Default)]
 pub struct ErrorBackoff {
     failures: PerObject<u32>,
 }
 
 impl ErrorBackoff {
-    /// Counts one more failure and says how long to wait.
+    /// Counts a failure and returns the delay until the next attempt.
     pub fn next<K: Resource<DynamicType = ()>>(&self, object: &K) -> Duration {
         let earlier_failures = self.failures.with(object, |failures| {
             let earlier = *failures;
@@ -27,17 +29,17 @@ impl ErrorBackoff {
         delay(earlier_failures, rand::random())
     }
 
-    /// The object recovered or is gone.
+    /// Resets the count of an object that recovered or was deleted.
     pub fn forget(&self, object: &ObjectKey) {
         self.failures.forget(object);
     }
 }
 
-/// The delay after a failure that `earlier_failures` preceded; `chance` is in 0..1.
-fn delay(earlier_failures: u32, chance: f64) -> Duration {
-    // Beyond 2^16 seconds the cap has long won.
+/// The delay after a failure with `earlier_failures` before it; `random` is in 0..1.
+fn delay(earlier_failures: u32, random: f64) -> Duration {
+    // 2^16 s is far above LONGEST; a larger exponent could overflow.
     let doubled = FIRST * 2_u32.pow(earlier_failures.min(16));
-    doubled.min(LONGEST).mul_f64(1.0 - JITTER * chance)
+    doubled.min(LONGEST).mul_f64(1.0 - JITTER * random)
 }
 
 #[cfg(test)]
@@ -55,12 +57,16 @@ mod tests {
     #[case::capped(9, 0.0, 300.0)]
     #[case::never_overflows(u32::MAX, 0.0, 300.0)]
     #[case::jitter_shortens_by_a_fifth_at_most(3, 1.0, 6.4)]
-    fn delays(#[case] earlier_failures: u32, #[case] chance: f64, #[case] seconds: f64) {
-        assert_eq!(delay(earlier_failures, chance), Duration::from_secs_f64(seconds));
+    fn delay_doubles_per_failure_up_to_the_cap(
+        #[case] earlier_failures: u32,
+        #[case] random: f64,
+        #[case] seconds: f64,
+    ) {
+        assert_eq!(delay(earlier_failures, random), Duration::from_secs_f64(seconds));
     }
 
     #[test]
-    fn success_starts_over() {
+    fn delay_is_reset_by_forget() {
         let backoff = ErrorBackoff::default();
         let object = ConfigMap::default();
         let _ = backoff.next(&object);

@@ -1,7 +1,8 @@
-//! The objects that something happened to, told when a cache shows it.
+//! The changed objects of a watch, emitted after the cache was updated.
 //!
-//! kube has this too, but tells of each object of a new list while it is being read, when no cache has it yet, and not of
-//! those that the list lacks because they went while the watch was broken.
+//! Our own because kube 5's `touched_objects` emits the objects of a list while it is being read, before a cache has
+//! them, and does not emit objects that were deleted while the watch was down, which a relist lacks. A
+//! `touched_objects` that follows the store would replace it.
 
 use crate::scope::Watched;
 use futures::stream::{self, BoxStream};
@@ -10,52 +11,52 @@ use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher::{self, Event};
 use std::sync::Arc;
 
-/// The objects that something happened to. The `events` have been through the `cache`.
+/// The objects that were created, changed or deleted. The `events` have already been applied to the `cache`.
 pub fn changed_objects<K: Watched>(
     cache: Store<K>,
     events: impl Stream<Item = watcher::Result<Event<K>>> + Send + 'static,
 ) -> BoxStream<'static, watcher::Result<K>> {
-    let mut list = List { cache, before: vec![], now: vec![] };
+    let mut list = List { cache, before: vec![], listed: vec![] };
     events
         .flat_map(move |event| {
-            let touched = match event {
-                Ok(event) => list.touched_by(event).into_iter().map(Ok).collect(),
+            let changed = match event {
+                Ok(event) => list.changed_by(event).into_iter().map(Ok).collect(),
                 Err(error) => vec![Err(error)],
             };
-            stream::iter(touched)
+            stream::iter(changed)
         })
         .boxed()
 }
 
-/// A list that is being read.
+/// A list or relist in progress.
 struct List<K: Watched> {
     cache: Store<K>,
-    /// What was there when it began.
+    /// The cached objects when it began.
     before: Vec<Arc<K>>,
-    /// What it held so far.
-    now: Vec<K>,
+    /// The objects listed so far.
+    listed: Vec<K>,
 }
 
 impl<K: Watched> List<K> {
-    fn touched_by(&mut self, event: Event<K>) -> Vec<K> {
+    fn changed_by(&mut self, event: Event<K>) -> Vec<K> {
         match event {
             Event::Apply(object) | Event::Delete(object) => vec![object],
             Event::Init => {
                 self.before = self.cache.state();
-                self.now.clear();
+                self.listed.clear();
                 vec![]
             }
             Event::InitApply(object) => {
-                self.now.push(object);
+                self.listed.push(object);
                 vec![]
             }
             Event::InitDone => {
-                let is_gone =
+                let is_deleted =
                     |object: &Arc<K>| self.cache.get(&ObjectRef::from_obj(object.as_ref())).is_none();
-                let gone = std::mem::take(&mut self.before).into_iter().filter(is_gone);
-                let mut touched = std::mem::take(&mut self.now);
-                touched.extend(gone.map(Arc::unwrap_or_clone));
-                touched
+                let deleted = std::mem::take(&mut self.before).into_iter().filter(is_deleted);
+                let mut changed = std::mem::take(&mut self.listed);
+                changed.extend(deleted.map(Arc::unwrap_or_clone));
+                changed
             }
         }
     }
@@ -75,31 +76,31 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_told_when_it_is_whole_and_with_what_it_lacks() {
+    fn list_is_emitted_when_complete_and_with_the_objects_that_it_lacks() {
         let (store, mut writer) = reflector::store::<Secret>();
         let (sender, events) = futures::channel::mpsc::unbounded();
-        let mut told = changed_objects(store, events);
-        let mut after = |event: Event<Secret>| {
+        let mut changed = changed_objects(store, events);
+        let mut emitted_after = |event: Event<Secret>| {
             writer.apply_watcher_event(&event);
             sender.unbounded_send(Ok(event)).unwrap();
             let mut names = vec![];
-            while let Some(Some(object)) = told.next().now_or_never() {
+            while let Some(Some(object)) = changed.next().now_or_never() {
                 names.push(object.unwrap().name_any());
             }
             names.sort();
             names
         };
-        assert!(after(Event::Init).is_empty());
-        assert!(after(Event::InitApply(secret("a"))).is_empty());
-        assert!(after(Event::InitApply(secret("b"))).is_empty());
-        assert_eq!(after(Event::InitDone), ["a", "b"]);
-        assert_eq!(after(Event::Apply(secret("c"))), ["c"]);
-        assert_eq!(after(Event::Delete(secret("a"))), ["a"]);
-        // A list that broke off, and another one.
-        assert!(after(Event::Init).is_empty());
-        assert!(after(Event::InitApply(secret("b"))).is_empty());
-        assert!(after(Event::Init).is_empty());
-        assert!(after(Event::InitApply(secret("d"))).is_empty());
-        assert_eq!(after(Event::InitDone), ["b", "c", "d"], "two went unseen");
+        assert!(emitted_after(Event::Init).is_empty());
+        assert!(emitted_after(Event::InitApply(secret("a"))).is_empty());
+        assert!(emitted_after(Event::InitApply(secret("b"))).is_empty());
+        assert_eq!(emitted_after(Event::InitDone), ["a", "b"]);
+        assert_eq!(emitted_after(Event::Apply(secret("c"))), ["c"]);
+        assert_eq!(emitted_after(Event::Delete(secret("a"))), ["a"]);
+        // A relist that is interrupted, and its successor.
+        assert!(emitted_after(Event::Init).is_empty());
+        assert!(emitted_after(Event::InitApply(secret("b"))).is_empty());
+        assert!(emitted_after(Event::Init).is_empty());
+        assert!(emitted_after(Event::InitApply(secret("d"))).is_empty());
+        assert_eq!(emitted_after(Event::InitDone), ["b", "c", "d"], "b and c were deleted unobserved");
     }
 }

@@ -1,5 +1,5 @@
-//! One pass over the children of an object: each step is tried, whatever becomes of the others, and everything that
-//! went wrong is told.
+//! Writes the children of an object. A failed step does not stop the following ones; [`ChildWriter::finish`] returns
+//! the errors of all steps.
 
 use crate::apply::{Applied, Created, Deleted, Object};
 use crate::error::{Class, Classify, chain};
@@ -10,7 +10,7 @@ use slinky_api::ownership::is_controlled_by;
 use std::convert::Infallible;
 use std::fmt;
 
-/// A pass over the children of `owner`.
+/// Writes the children of `owner` in one reconcile.
 pub struct ChildWriter<'a, O> {
     scope: &'a Scope,
     owner: &'a O,
@@ -18,13 +18,13 @@ pub struct ChildWriter<'a, O> {
 }
 
 impl<'a, O: Resource<DynamicType = ()>> ChildWriter<'a, O> {
-    /// Begins a pass.
+    /// A writer without failures.
     pub fn new(scope: &'a Scope, owner: &'a O) -> Self {
         Self { scope, owner, failures: Vec::new() }
     }
 
-    /// Makes a child what it should be, if it could be built. Gives the child as it is now; `None` if the step failed,
-    /// or if there is no child to speak of yet.
+    /// Applies a child, unless building it failed. Returns the live child; `None` if the step failed or the old child
+    /// is still terminating.
     pub async fn apply<K, E>(
         &mut self,
         step: &'static str,
@@ -48,8 +48,8 @@ impl<'a, O: Resource<DynamicType = ()>> ChildWriter<'a, O> {
         }
     }
 
-    /// Makes a child that is never changed afterwards, if it could be built. Gives the child as it is now; `None` if the
-    /// step failed, or if an older one is on its way out.
+    /// Creates a child that is never updated, unless building it failed. Returns the live child; `None` if the step
+    /// failed or an old child of the same name is still terminating.
     pub async fn create<K, E>(&mut self, step: &'static str, desired: Result<K, E>) -> Option<K>
     where
         K: Object,
@@ -67,23 +67,23 @@ impl<'a, O: Resource<DynamicType = ()>> ChildWriter<'a, O> {
         }
     }
 
-    /// Deletes a child that is not wanted any more.
+    /// Deletes a child that is no longer desired. It is an error if the owner does not control it.
     pub async fn delete<K: Object>(&mut self, step: &'static str, live: &K) {
         let deleted = self.scope.applier().delete_if_owned(live, self.owner).await;
-        let is_asked_for = self.record(step, deleted) == Some(Deleted::Requested);
-        if is_asked_for && live.meta().deletion_timestamp.is_none() {
+        let is_requested = self.record(step, deleted) == Some(Deleted::Requested);
+        if is_requested && live.meta().deletion_timestamp.is_none() {
             self.publish("Delete", "Deleted", live);
         }
     }
 
-    /// Deletes a child that is not wanted any more, if there is one. What is somebody else's was never wanted.
+    /// Deletes a child that is no longer desired, if it exists and the owner controls it.
     pub async fn delete_if_controlled<K: Object>(&mut self, step: &'static str, live: Option<&K>) {
         if let Some(live) = live.filter(|live| is_controlled_by(live.meta(), self.owner)) {
             self.delete(step, live).await;
         }
     }
 
-    /// What a step gave; its error is kept for the end of the pass.
+    /// The value of a step; its error is recorded for [`ChildWriter::finish`].
     pub fn record<T, E>(&mut self, step: &'static str, outcome: Result<T, E>) -> Option<T>
     where
         E: Classify + Send + Sync + 'static,
@@ -91,22 +91,22 @@ impl<'a, O: Resource<DynamicType = ()>> ChildWriter<'a, O> {
         outcome.map_err(|error| self.failures.push(StepError { step, error: Box::new(error) })).ok()
     }
 
-    /// Ends the pass.
+    /// The recorded errors, if there are any.
     pub fn finish(self) -> Result<(), StepErrors> {
         if self.failures.is_empty() { Ok(()) } else { Err(StepErrors(self.failures)) }
     }
 
-    /// Tells what was done to a child.
+    /// Publishes an Event about a write to a child.
     fn publish<K: Object>(&self, action: &str, done: &str, child: &K) {
         let kind = K::kind(&());
-        let notice = NewEvent {
+        let event = NewEvent {
             type_: EventType::Normal,
             reason: format!("{action}Succeeded"),
             action: action.to_owned(),
             note: format!("{done} {kind}: {}/{}", child.namespace().unwrap_or_default(), child.name_any()),
             related: Some(child.object_ref(&())),
         };
-        self.scope.events().publish(self.owner, notice);
+        self.scope.events().publish(self.owner, event);
     }
 }
 
@@ -117,7 +117,7 @@ struct StepError {
     error: Box<dyn Classify + Send + Sync>,
 }
 
-/// The steps of a pass that failed, at least one.
+/// The failed steps of a reconcile, at least one.
 #[derive(Debug)]
 pub struct StepErrors(Vec<StepError>);
 
@@ -134,7 +134,7 @@ impl fmt::Display for StepErrors {
 impl std::error::Error for StepErrors {}
 
 impl Classify for StepErrors {
-    /// The one that is worth trying again first.
+    /// The class of the step that may be retried first.
     fn class(&self) -> Class {
         let classes = self.0.iter().map(|failure| failure.error.class());
         classes
@@ -151,7 +151,7 @@ impl Classify for StepErrors {
     }
 }
 
-/// The error of children that can always be built.
+/// The error type of builders that cannot fail.
 impl Classify for Infallible {
     fn class(&self) -> Class {
         match *self {}
@@ -170,9 +170,9 @@ mod tests {
 
     #[derive(Debug, thiserror::Error)]
     #[error("{1}")]
-    struct Told(Class, &'static str);
+    struct TestError(Class, &'static str);
 
-    impl Classify for Told {
+    impl Classify for TestError {
         fn class(&self) -> Class {
             self.0
         }
@@ -185,27 +185,29 @@ mod tests {
     const SOON: Class = Class::Waiting(Duration::from_secs(1));
     const LATE: Class = Class::Waiting(Duration::from_secs(9));
 
-    fn failed(steps: &[(&'static str, Class)]) -> StepErrors {
-        let error =
-            |(step, class): &(&'static str, Class)| StepError { step, error: Box::new(Told(*class, "Told")) };
+    fn step_errors(steps: &[(&'static str, Class)]) -> StepErrors {
+        let error = |(step, class): &(&'static str, Class)| StepError {
+            step,
+            error: Box::new(TestError(*class, "Failed")),
+        };
         StepErrors(steps.iter().map(error).collect())
     }
 
     #[rstest]
-    #[case::a_fault_may_pass_at_any_time(&[("a", Class::Invalid), ("b", Class::Transient), ("c", SOON)], Class::Transient)]
-    #[case::the_soonest(&[("a", LATE), ("b", Class::Invalid), ("c", SOON)], SOON)]
-    #[case::only_an_edit_helps(&[("a", Class::Invalid)], Class::Invalid)]
-    fn the_next_try_is_that_of_the_most_hopeful_step(
+    #[case::transient_error_first(&[("a", Class::Invalid), ("b", Class::Transient), ("c", SOON)], Class::Transient)]
+    #[case::shortest_wait_second(&[("a", LATE), ("b", Class::Invalid), ("c", SOON)], SOON)]
+    #[case::invalid_last(&[("a", Class::Invalid)], Class::Invalid)]
+    fn class_is_that_of_the_step_that_may_be_retried_first(
         #[case] steps: &[(&'static str, Class)],
         #[case] class: Class,
     ) {
-        assert_eq!(failed(steps).class(), class);
+        assert_eq!(step_errors(steps).class(), class);
     }
 
     #[test]
-    fn every_failed_step_is_named() {
-        let error = failed(&[("Service", SOON), ("Deployment", SOON)]);
-        assert_eq!(error.to_string(), "failed \"Service\" step: Told; failed \"Deployment\" step: Told");
-        assert_eq!(error.category(), "Told");
+    fn message_names_every_failed_step() {
+        let error = step_errors(&[("Service", SOON), ("Deployment", SOON)]);
+        assert_eq!(error.to_string(), "failed \"Service\" step: Failed; failed \"Deployment\" step: Failed");
+        assert_eq!(error.category(), "Failed");
     }
 }

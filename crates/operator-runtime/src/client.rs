@@ -1,11 +1,11 @@
-//! Clients for the API server in which no request can hang.
+//! Clients of the API server with a timeout for every request.
 //!
-//! kube sets no read timeout, because a watch may be silent for minutes: a plain request on a dead connection would wait
-//! for ever. Here every exchange (connecting, kube's retries, headers and body) has to end within [`LIMIT`]; a watch
-//! has to begin within it and is then looked after by kube's watcher, which gives up a silent one by itself.
+//! kube sets no read timeout, because a watch may be idle for minutes: a plain request on a dead connection would never
+//! return. Here every request (connecting, kube's retries, headers and body) has to end within [`LIMIT`]. A watch has
+//! to start within it; afterwards kube's watcher ends an idle one by itself.
 //!
-//! kube also repeats requests that were answered 429, 503 or 504, creates included. That suits reads and idempotent
-//! writes. Where a second copy of a request matters, the client without retries is used, and every answer is seen.
+//! kube also retries requests that were answered 429, 503 or 504, creates included. That suits reads and idempotent
+//! writes. Where a duplicate request matters, use the client without retries, which returns every answer to the caller.
 
 use futures::future::BoxFuture;
 use http::header::USER_AGENT;
@@ -19,31 +19,31 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tower::{BoxError, Service};
 
-/// The longest that one exchange may take, retries included.
+/// The timeout of a request, retries included.
 pub const LIMIT: Duration = Duration::from_secs(30);
-const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The clients could not be made.
+/// A client could not be built.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is no usable cluster configuration.
-    #[error("no way to reach a Kubernetes API server was found")]
+    /// Neither a kubeconfig nor a service account was found.
+    #[error("no Kubernetes configuration found")]
     Infer(#[source] kube::config::InferConfigError),
-    /// The file given by flag is unusable.
+    /// The file of `--kubeconfig` is not usable.
     #[error("cannot use the kubeconfig file")]
     Kubeconfig(#[source] kube::config::KubeconfigError),
-    /// The configuration does not make a client.
-    #[error("cannot make a Kubernetes client")]
+    /// The configuration is not valid for a client.
+    #[error("cannot build a Kubernetes client")]
     Build(#[source] kube::Error),
 }
 
-/// The exchange took longer than [`LIMIT`].
+/// The request took longer than [`LIMIT`].
 #[derive(Debug, thiserror::Error)]
 #[error("the API server did not answer within {} s", LIMIT.as_secs())]
 struct TimedOut;
 
-/// Where the API server is and who we are: the given file, else `KUBECONFIG`, else the pod's service account. `name` is
-/// what its audit log calls us.
+/// Address and credentials of the API server: from the given file, or else `KUBECONFIG`, or else the pod's service
+/// account. `name` becomes the user agent in the audit log.
 pub async fn config(name: &'static str, kubeconfig: Option<&Path>) -> Result<Config, Error> {
     let mut config = match kubeconfig {
         None => Config::infer().await.map_err(Error::Infer)?,
@@ -58,7 +58,7 @@ pub async fn config(name: &'static str, kubeconfig: Option<&Path>) -> Result<Con
     Ok(config)
 }
 
-/// A client that repeats requests which the server was too busy for.
+/// A client that retries requests which were answered 429, 503 or 504.
 pub fn client(config: &Config) -> Result<Client, Error> {
     build(config, true)
 }
@@ -71,19 +71,19 @@ pub fn no_retry_client(config: &Config) -> Result<Client, Error> {
 fn build(config: &Config, retry: bool) -> Result<Client, Error> {
     let mut config = config.clone();
     config.default_retry = retry;
-    config.connect_timeout = Some(CONNECT_LIMIT);
+    config.connect_timeout = Some(CONNECT_TIMEOUT);
     config.write_timeout = Some(LIMIT);
     let builder = ClientBuilder::try_from(config).map_err(Error::Build)?;
-    Ok(builder.with_layer(&tower::layer::layer_fn(|inner| Bounded { inner })).build())
+    Ok(builder.with_layer(&tower::layer::layer_fn(|inner| RequestTimeout { inner })).build())
 }
 
-/// Ends exchanges that take too long.
+/// Middleware that ends requests after [`LIMIT`].
 #[derive(Clone, Debug)]
-struct Bounded<S> {
+struct RequestTimeout<S> {
     inner: S,
 }
 
-impl<S> Service<Request<Body>> for Bounded<S>
+impl<S> Service<Request<Body>> for RequestTimeout<S>
 where
     S: Service<Request<Body>, Response = Response<Box<DynBody>>, Error = BoxError>,
     S::Future: Send + 'static,
@@ -97,20 +97,20 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let streams = is_watch(request.uri());
-        let answer = self.inner.call(request);
+        let is_watch = is_watch(request.uri());
+        let response = self.inner.call(request);
         Box::pin(async move {
             let exchange = async {
-                let response = answer.await?;
-                if streams { Ok(response) } else { read_whole(response).await }
+                let response = response.await?;
+                if is_watch { Ok(response) } else { buffer_body(response).await }
             };
             tokio::time::timeout(LIMIT, exchange).await.map_err(|_| TimedOut)?
         })
     }
 }
 
-/// Reads the body here, within the deadline. kube would read it as a whole anyway.
-async fn read_whole(response: Response<Box<DynBody>>) -> Result<Response<Box<DynBody>>, BoxError> {
+/// Reads the body within the timeout. kube would buffer it anyway.
+async fn buffer_body(response: Response<Box<DynBody>>) -> Result<Response<Box<DynBody>>, BoxError> {
     let (head, body) = response.into_parts();
     let body = Full::new(body.collect().await?.to_bytes()).map_err(|never| match never {});
     Ok(Response::from_parts(head, Box::new(body)))
@@ -122,7 +122,7 @@ fn is_watch(uri: &http::Uri) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{Bounded, LIMIT};
+    use super::{LIMIT, RequestTimeout};
     use futures::{StreamExt, TryStreamExt};
     use http::{Request, Response};
     use http_body_util::BodyExt;
@@ -137,41 +137,41 @@ mod tests {
     const OBJECT: &str = r#"{"metadata":{"name":"a"}}"#;
     const EVENT: &str = "{\"type\":\"ADDED\",\"object\":{\"metadata\":{\"name\":\"a\"}}}\n";
 
-    /// Config maps on a server that sends the headers after one delay and the body after another.
+    /// ConfigMaps of a server that sends the headers after one delay and the body after another.
     fn config_maps(headers_after: Duration, body_after: Duration, body: &'static str) -> Api<ConfigMap> {
         let inner = tower::service_fn(move |_: Request<Body>| async move {
             tokio::time::sleep(headers_after).await;
-            let piece = async move {
+            let chunk = async move {
                 tokio::time::sleep(body_after).await;
                 Ok::<_, BoxError>(body)
             };
-            let body = axum::body::Body::from_stream(futures::stream::once(piece).boxed());
+            let body = axum::body::Body::from_stream(futures::stream::once(chunk).boxed());
             let body: Box<DynBody> = Box::new(body.map_err(BoxError::from));
             Ok::<_, BoxError>(Response::new(body))
         });
-        Api::default_namespaced(Client::new(Bounded { inner }, "default"))
+        Api::default_namespaced(Client::new(RequestTimeout { inner }, "default"))
     }
 
     #[rstest]
     #[case::headers(LIMIT * 2, Duration::ZERO)]
     #[case::body(Duration::ZERO, LIMIT * 2)]
-    #[case::both_together(LIMIT * 2 / 3, LIMIT * 2 / 3)]
+    #[case::headers_and_body_together(LIMIT * 2 / 3, LIMIT * 2 / 3)]
     #[tokio::test(start_paused = true)]
-    async fn a_plain_request_ends(#[case] headers_after: Duration, #[case] body_after: Duration) {
-        let begun = tokio::time::Instant::now();
-        let error = config_maps(headers_after, body_after, OBJECT).get("a").await.expect_err("too late");
-        assert_eq!(begun.elapsed(), LIMIT);
+    async fn request_times_out(#[case] headers_after: Duration, #[case] body_after: Duration) {
+        let started = tokio::time::Instant::now();
+        let error = config_maps(headers_after, body_after, OBJECT).get("a").await.expect_err("a timeout");
+        assert_eq!(started.elapsed(), LIMIT);
         assert!(error.to_string().contains("did not answer within 30 s"), "{error}");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_timely_answer_is_passed_on() {
+    async fn response_within_the_timeout_is_returned() {
         let object = config_maps(LIMIT / 3, LIMIT / 3, OBJECT).get("a").await.unwrap();
         assert_eq!(object.name_any(), "a");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_silent_watch_lives_on() {
+    async fn idle_watch_does_not_time_out() {
         let api = config_maps(Duration::ZERO, LIMIT * 5, EVENT);
         let mut events = api.watch(&WatchParams::default(), "1").await.unwrap().boxed();
         let event = events.try_next().await.unwrap();
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_watch_that_does_not_begin_ends() {
+    async fn watch_that_does_not_start_times_out() {
         let api = config_maps(LIMIT * 2, Duration::ZERO, EVENT);
         assert!(api.watch(&WatchParams::default(), "1").await.is_err());
     }

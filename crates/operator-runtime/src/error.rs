@@ -1,39 +1,39 @@
-//! What a failed reconcile means for the next one. Every controller's error type answers two questions: when is it
-//! worth trying again, and under which name is it counted and shown.
+//! Classes of reconcile errors. The error type of every controller defines when to retry, and the reason in metrics and
+//! Events.
 
 use std::error::Error;
 use std::fmt::Write;
 use std::time::Duration;
 
-/// When a failed reconcile is worth repeating.
+/// When to retry a failed reconcile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// Only an edit of the object can help: wait for one.
+    /// Only an edit of the object can help: do not requeue.
     Invalid,
-    /// Something that is expected to come is not there yet: look again after this time.
+    /// A dependency is not there yet: requeue after this time.
     Waiting(Duration),
-    /// A fault that may pass: try again with growing delays.
+    /// A fault that may pass: requeue with backoff.
     Transient,
 }
 
-/// An error that knows its class. Implementations match every variant, so that a new one cannot be forgotten.
+/// An error with a class. Implementations match without a wildcard, so that no variant is forgotten.
 pub trait Classify: Error {
-    /// When to try again.
+    /// When to retry.
     fn class(&self) -> Class;
 
     /// A fixed name in `PascalCase`: the `reason` label of metrics and the reason of Events.
     fn category(&self) -> &'static str;
 
-    /// When to look at the object again at the latest, although it failed: there may be other things to do for it.
+    /// The longest time until the next reconcile despite the error, if the object has other work that is due.
     fn requeue_after(&self) -> Option<Duration> {
         None
     }
 }
 
-/// How the API server refuses to apply a field that it does not know. It calls that a fault of its own, without a reason.
+/// Part of the API server's message when it rejects the apply of an unknown field. The status is 500 without a reason.
 const UNKNOWN_FIELD: &str = "field not declared in schema";
 
-/// An answer of the API server never says that only an edit helps: quotas, webhooks and foreign objects change too.
+/// Always transient: quotas, webhooks and objects of other owners may change without an edit of the object.
 impl Classify for kube::Error {
     fn class(&self) -> Class {
         Class::Transient
@@ -57,8 +57,8 @@ impl Classify for kube::Error {
     }
 }
 
-/// The error and its causes in one line. A cause that its parent already quotes is not repeated: `kube` writes the
-/// source's text into its own.
+/// The error and its causes in one line. A cause that its parent quotes is not repeated: `kube` includes the text of
+/// the source in its own.
 pub fn chain(error: &(dyn Error + 'static)) -> String {
     let mut text = own_text(error);
     let mut source = error.source();
@@ -73,13 +73,13 @@ pub fn chain(error: &(dyn Error + 'static)) -> String {
     text
 }
 
-/// What an error says by itself. `kube` adds the whole answer of the API server in its Rust form; message and reason will do.
+/// The text of an error without its causes. `kube` would add the debug form of the API server's whole Status.
 fn own_text(error: &(dyn Error + 'static)) -> String {
     let text = match error.downcast_ref() {
         Some(kube::Error::Api(status)) => status.to_string(),
         _ => error.to_string(),
     };
-    // An answer without a reason ends where the reason would be.
+    // A Status without a reason ends in a separator.
     text.trim_end_matches(": ").to_owned()
 }
 
@@ -98,13 +98,13 @@ mod tests {
     struct Inner(#[source] std::io::Error);
 
     #[test]
-    fn chain_names_every_cause_once() {
+    fn chain_contains_every_cause_once() {
         let error = Outer(Inner(std::io::Error::other("disk on fire")));
         assert_eq!(chain(&error), "outer: inner: disk on fire");
     }
 
     #[test]
-    fn chain_shows_the_servers_message_alone() {
+    fn chain_contains_only_message_and_reason_of_a_status() {
         #[derive(Debug, thiserror::Error)]
         #[error("cannot apply")]
         struct Apply(#[source] kube::Error);
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_that_the_server_does_not_know_is_named() {
+    fn unknown_field_is_an_invalid_spec() {
         let status = Status::failure(".spec.x: field not declared in schema", "").with_code(500);
         let error = kube::Error::Api(Box::new(status));
         assert_eq!(error.category(), "InvalidSpec");
@@ -125,11 +125,15 @@ mod tests {
 
     #[rstest]
     #[case::conflict(409, "Conflict", "Conflict")]
-    #[case::gone(404, "NotFound", "NotFound")]
+    #[case::not_found(404, "NotFound", "NotFound")]
     #[case::forbidden(403, "Forbidden", "Forbidden")]
     #[case::rejected(422, "Invalid", "Rejected")]
-    #[case::server_fault(500, "InternalError", "ApiError")]
-    fn api_errors_are_told_apart(#[case] code: u16, #[case] reason: &str, #[case] category: &str) {
+    #[case::internal_error(500, "InternalError", "ApiError")]
+    fn category_of_an_api_error_follows_its_reason(
+        #[case] code: u16,
+        #[case] reason: &str,
+        #[case] category: &str,
+    ) {
         let error = kube::Error::Api(Box::new(Status::failure("x", reason).with_code(code)));
         assert_eq!(error.category(), category);
     }

@@ -1,8 +1,8 @@
-//! Kubernetes Events about our objects. Publishing never waits and never fails: notices go into a queue, and one task
-//! sends them. What does not fit, or is refused, is counted and logged.
+//! Kubernetes Events about our objects. Publishing never waits and never fails: Events are queued, and one task sends
+//! them. Events that are dropped because the queue is full, or rejected by the API server, are logged and counted.
 //!
-//! kube's recorder makes repetitions one Event with a count. It takes Events that differ in their note only for the same
-//! and shows the first note for ever, so there is a recorder per note here.
+//! kube's recorder aggregates repeated Events into one with a count. It treats Events that differ only in their note as
+//! repetitions and keeps the first note, so there is one recorder per note.
 
 use crate::error::chain;
 use crate::metrics::{METRICS, OutcomeLabel};
@@ -20,27 +20,27 @@ use tracing::{debug, warn};
 
 pub use kube::runtime::events::EventType;
 
-/// The API refuses longer notes.
+/// The API server rejects notes over 1 KiB.
 const NOTE_LIMIT: usize = 1024;
-/// Notices that wait to be sent.
+/// The capacity of the queue.
 const QUEUE: usize = 512;
-/// How long one Event may take; a slow API server must not fill the queue.
-const SEND_LIMIT: Duration = Duration::from_secs(5);
-/// How long kube's recorder takes an Event for a repetition of an earlier one.
+/// The timeout of one Event; a slow API server must not fill the queue.
+const SEND_TIMEOUT: Duration = Duration::from_secs(5);
+/// The time for which kube's recorder aggregates repetitions of an Event.
 const SERIES: Duration = Duration::from_mins(6);
 
-/// Something to tell about an object.
+/// An Event to publish.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewEvent {
-    /// Whether somebody should look.
+    /// Normal, or Warning if a user should act.
     pub type_: EventType,
-    /// Why, in `PascalCase`.
+    /// The reason, in `PascalCase`.
     pub reason: String,
-    /// What was done, in `PascalCase`.
+    /// The action that was taken, in `PascalCase`.
     pub action: String,
-    /// The details, for people. Cut to what the API takes.
+    /// The message, never empty. Truncated to 1 KiB.
     pub note: String,
-    /// Another object that it is about.
+    /// A second object that the Event is about.
     pub related: Option<ObjectReference>,
 }
 
@@ -48,47 +48,48 @@ pub struct NewEvent {
 #[derive(Clone, Debug)]
 pub struct Events {
     queue: mpsc::Sender<(ObjectReference, NewEvent)>,
+    /// Reason and note of the last Event of each action.
     latest: Arc<PerObject<BTreeMap<String, (String, String)>>>,
 }
 
 impl Events {
-    /// Starts to publish in the name of `controller`, process `instance`.
+    /// Starts the task that sends Events as `controller`, process `instance`.
     pub fn start(client: Client, controller: &str, instance: &str, tasks: &Tasks) -> Self {
-        let (queue, notices) = mpsc::channel(QUEUE);
+        let (queue, queued) = mpsc::channel(QUEUE);
         let reporter = Reporter { controller: controller.to_owned(), instance: Some(instance.to_owned()) };
         let sender = Sender { client, reporter, recorders: BTreeMap::new() };
-        tasks.spawn("events", sender.run(notices, tasks.drained()));
+        tasks.spawn("events", sender.run(queued, tasks.drained()));
         Self { queue, latest: Arc::default() }
     }
 
-    /// Tells it, as often as it is called; repetitions become one Event with a count.
-    pub fn publish<K: Resource<DynamicType = ()>>(&self, regarding: &K, notice: NewEvent) {
+    /// Publishes an Event; repetitions increase its count.
+    pub fn publish<K: Resource<DynamicType = ()>>(&self, regarding: &K, event: NewEvent) {
         let mut reference = regarding.object_ref(&());
-        // The recorder would take each version for another object.
+        // The recorder would not aggregate Events of different versions of an object.
         reference.resource_version = None;
-        if self.queue.try_send((reference, notice)).is_err() {
+        if self.queue.try_send((reference, event)).is_err() {
             count("dropped");
-            warn!("Too many Events are waiting, one was dropped");
+            warn!("Event queue is full; dropped an Event");
         }
     }
 
-    /// Tells it if it is news: the last notice about this object and action had another reason or note.
-    pub fn publish_change<K: Resource<DynamicType = ()>>(&self, regarding: &K, notice: NewEvent) {
-        let is_news = self.latest.with(regarding, |latest| {
-            let told = (notice.reason.clone(), notice.note.clone());
-            latest.insert(notice.action.clone(), told.clone()) != Some(told)
+    /// Publishes an Event if the last one of this object and action had another reason or note.
+    pub fn publish_change<K: Resource<DynamicType = ()>>(&self, regarding: &K, event: NewEvent) {
+        let is_changed = self.latest.with(regarding, |latest| {
+            let content = (event.reason.clone(), event.note.clone());
+            latest.insert(event.action.clone(), content.clone()) != Some(content)
         });
-        if is_news {
-            self.publish(regarding, notice);
+        if is_changed {
+            self.publish(regarding, event);
         }
     }
 
-    /// The next notice about this object and action is news again.
+    /// Makes [`Events::publish_change`] publish the next Event of this object and action in any case.
     pub fn forget_action<K: Resource<DynamicType = ()>>(&self, regarding: &K, action: &str) {
         self.latest.with(regarding, |latest| latest.remove(action));
     }
 
-    /// The object is gone.
+    /// Drops the state of a deleted object.
     pub fn forget(&self, object: &ObjectKey) {
         self.latest.forget(object);
     }
@@ -96,14 +97,14 @@ impl Events {
 
 #[cfg(test)]
 impl Events {
-    /// Events that nobody sends, and where they end up.
+    /// Events that are not sent, and the receiver of their queue.
     pub(crate) fn unsent(capacity: usize) -> (Self, mpsc::Receiver<(ObjectReference, NewEvent)>) {
-        let (queue, told) = mpsc::channel(capacity);
-        (Self { queue, latest: Arc::default() }, told)
+        let (queue, published) = mpsc::channel(capacity);
+        (Self { queue, latest: Arc::default() }, published)
     }
 }
 
-/// Sends what is in the queue.
+/// Sends the queued Events.
 struct Sender {
     client: Client,
     reporter: Reporter,
@@ -113,29 +114,29 @@ struct Sender {
 impl Sender {
     async fn run(
         mut self,
-        mut notices: mpsc::Receiver<(ObjectReference, NewEvent)>,
+        mut queued: mpsc::Receiver<(ObjectReference, NewEvent)>,
         drained: impl Future<Output = ()>,
     ) {
         let mut drained = std::pin::pin!(drained);
         loop {
             let next = tokio::select! {
                 biased;
-                next = notices.recv() => next,
+                next = queued.recv() => next,
                 () = &mut drained => None,
             };
-            let Some((regarding, notice)) = next else { return };
-            self.send(&regarding, notice).await;
+            let Some((regarding, event)) = next else { return };
+            self.send(&regarding, event).await;
         }
     }
 
-    async fn send(&mut self, regarding: &ObjectReference, notice: NewEvent) {
-        let note = cut(notice.note);
+    async fn send(&mut self, regarding: &ObjectReference, event: NewEvent) {
+        let note = truncate(event.note);
         let event = Event {
-            type_: notice.type_,
-            reason: notice.reason,
-            action: notice.action,
+            type_: event.type_,
+            reason: event.reason,
+            action: event.action,
             note: Some(note.clone()),
-            secondary: notice.related,
+            secondary: event.related,
         };
         let now = Instant::now();
         self.recorders.retain(|_, (_, used)| now - *used < SERIES);
@@ -144,16 +145,16 @@ impl Sender {
             .entry(note.clone())
             .or_insert_with(|| (Recorder::new(self.client.clone(), self.reporter.clone()), now));
         *used = now;
-        let outcome = match timeout(SEND_LIMIT, recorder.publish(&event, regarding)).await {
+        let outcome = match timeout(SEND_TIMEOUT, recorder.publish(&event, regarding)).await {
             Ok(Ok(())) => "published",
             Ok(Err(error)) => {
-                // An Event that was deleted cannot be counted up: the next notice makes a new one.
+                // The recorder cannot increase the count of an Event that was deleted; a new recorder creates another.
                 self.recorders.remove(&note);
-                warn!(reason = event.reason, error = chain(&error), "Event was refused");
+                warn!(reason = event.reason, error = chain(&error), "Publishing an Event failed");
                 "failed"
             }
             Err(_) => {
-                debug!(reason = event.reason, "Event was not answered");
+                debug!(reason = event.reason, "Publishing an Event timed out");
                 "failed"
             }
         };
@@ -165,7 +166,7 @@ fn count(outcome: &'static str) {
     METRICS.events.get_or_create(&OutcomeLabel { outcome }).inc();
 }
 
-fn cut(mut note: String) -> String {
+fn truncate(mut note: String) -> String {
     const ELLIPSIS: &str = "...";
     if note.len() > NOTE_LIMIT {
         note.truncate(note.floor_char_boundary(NOTE_LIMIT - ELLIPSIS.len()));
@@ -176,21 +177,21 @@ fn cut(mut note: String) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{EventType, Events, NOTE_LIMIT, NewEvent, cut};
+    use super::{EventType, Events, NOTE_LIMIT, NewEvent, truncate};
     use k8s_openapi::api::core::v1::ConfigMap;
     use rstest::rstest;
 
     #[rstest]
     #[case::fits("a".repeat(NOTE_LIMIT), NOTE_LIMIT)]
     #[case::too_long("a".repeat(NOTE_LIMIT + 1), NOTE_LIMIT)]
-    #[case::never_inside_a_character("a".repeat(NOTE_LIMIT - 4) + &"ü".repeat(9), NOTE_LIMIT - 1)]
-    fn notes_are_cut(#[case] note: String, #[case] length: usize) {
-        let cut = cut(note.clone());
-        assert_eq!(cut.len(), length);
-        assert_eq!(cut.ends_with("..."), note.len() > NOTE_LIMIT);
+    #[case::multibyte_character("a".repeat(NOTE_LIMIT - 4) + &"ü".repeat(9), NOTE_LIMIT - 1)]
+    fn note_is_truncated_at_a_character_boundary(#[case] note: String, #[case] length: usize) {
+        let truncated = truncate(note.clone());
+        assert_eq!(truncated.len(), length);
+        assert_eq!(truncated.ends_with("..."), note.len() > NOTE_LIMIT);
     }
 
-    fn notice(reason: &str, note: &str) -> NewEvent {
+    fn event(reason: &str, note: &str) -> NewEvent {
         NewEvent {
             type_: EventType::Warning,
             reason: reason.into(),
@@ -207,28 +208,28 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_news_is_told() {
-        let (events, mut told) = Events::unsent(9);
-        let mut news = |object: &ConfigMap, reason: &str, note: &str| {
-            events.publish_change(object, notice(reason, note));
-            told.try_recv().is_ok()
+    async fn publish_change_skips_an_event_with_the_same_reason_and_note() {
+        let (events, mut published) = Events::unsent(9);
+        let mut is_published = |object: &ConfigMap, reason: &str, note: &str| {
+            events.publish_change(object, event(reason, note));
+            published.try_recv().is_ok()
         };
-        assert!(news(&object("1"), "A", "x"));
-        assert!(!news(&object("1"), "A", "x"));
-        assert!(news(&object("1"), "A", "y"));
-        assert!(news(&object("1"), "B", "y"));
-        assert!(news(&object("1"), "A", "x"));
-        assert!(news(&object("2"), "A", "x"));
+        assert!(is_published(&object("1"), "A", "x"));
+        assert!(!is_published(&object("1"), "A", "x"));
+        assert!(is_published(&object("1"), "A", "y"));
+        assert!(is_published(&object("1"), "B", "y"));
+        assert!(is_published(&object("1"), "A", "x"));
+        assert!(is_published(&object("2"), "A", "x"));
         events.forget_action(&object("2"), "Test");
-        assert!(news(&object("2"), "A", "x"));
+        assert!(is_published(&object("2"), "A", "x"));
     }
 
     #[tokio::test]
-    async fn a_full_queue_drops_and_never_waits() {
-        let (events, mut told) = Events::unsent(1);
-        events.publish(&object("1"), notice("First", ""));
-        events.publish(&object("1"), notice("Second", ""));
-        assert_eq!(told.try_recv().map(|(_, notice)| notice.reason), Ok("First".into()));
-        assert!(told.try_recv().is_err());
+    async fn event_is_dropped_if_the_queue_is_full() {
+        let (events, mut published) = Events::unsent(1);
+        events.publish(&object("1"), event("First", "x"));
+        events.publish(&object("1"), event("Second", "x"));
+        assert_eq!(published.try_recv().map(|(_, event)| event.reason), Ok("First".into()));
+        assert!(published.try_recv().is_err());
     }
 }

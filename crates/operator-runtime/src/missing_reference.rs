@@ -1,25 +1,26 @@
-//! What a spec refers to and is not there. Its appearance is noticed, so waiting for it costs nothing.
+//! References to objects or keys that do not exist. The referenced kinds are watched, so creating the object triggers a
+//! reconcile.
 
 use crate::error::{Class, Classify};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use std::time::Duration;
 
-/// How long to wait for something whose appearance would be noticed at once.
-const UNTIL_NEXT_LOOK: Duration = Duration::from_mins(5);
+/// The requeue interval of an object with a missing reference; usually the watch triggers the reconcile earlier.
+const RECHECK_INTERVAL: Duration = Duration::from_mins(5);
 
-/// A broken reference.
+/// A reference to an object or key that does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MissingReference {
-    /// There is no such Controller.
+    /// The Controller does not exist.
     #[error("Controller {0} does not exist")]
     Controller(String),
-    /// There is no such Accounting.
+    /// The Accounting does not exist.
     #[error("Accounting {0} does not exist")]
     Accounting(String),
-    /// There is no such Secret.
+    /// The Secret does not exist.
     #[error("Secret {0} does not exist")]
     Secret(String),
-    /// The Secret is there, the key in it is not.
+    /// The Secret has no such key.
     #[error("Secret {name} has no key {key:?}")]
     SecretKey {
         /// Name of the Secret.
@@ -27,10 +28,10 @@ pub enum MissingReference {
         /// The key.
         key: String,
     },
-    /// There is no such ConfigMap.
+    /// The ConfigMap does not exist.
     #[error("ConfigMap {0} does not exist")]
     ConfigMap(String),
-    /// The ConfigMap is there, the key in it is not.
+    /// The ConfigMap has no such key.
     #[error("ConfigMap {name} has no key {key:?}")]
     ConfigMapKey {
         /// Name of the ConfigMap.
@@ -42,7 +43,7 @@ pub enum MissingReference {
 
 impl Classify for MissingReference {
     fn class(&self) -> Class {
-        Class::Waiting(UNTIL_NEXT_LOOK)
+        Class::Waiting(RECHECK_INTERVAL)
     }
 
     fn category(&self) -> &'static str {
@@ -57,7 +58,7 @@ impl Classify for MissingReference {
     }
 }
 
-/// The value of one key of a Secret called `name`, as it was found.
+/// The value of one key of the Secret `name`; `None` stands for a Secret that does not exist.
 pub fn secret_value<'a>(
     secret: Option<&'a Secret>,
     name: &str,
@@ -70,7 +71,7 @@ pub fn secret_value<'a>(
         .ok_or_else(|| MissingReference::SecretKey { name: name.to_owned(), key: key.to_owned() })
 }
 
-/// The value of one key of a ConfigMap called `name`, as it was found.
+/// The value of one key of the ConfigMap `name`; `None` stands for a ConfigMap that does not exist.
 pub fn config_map_value<'a>(
     config_map: Option<&'a ConfigMap>,
     name: &str,
@@ -90,12 +91,12 @@ mod tests {
     use k8s_openapi::ByteString;
 
     #[test]
-    fn a_broken_reference_names_what_is_missing() {
+    fn error_names_the_missing_secret_or_key() {
         let secret = Secret {
-            data: Some([("there".to_owned(), ByteString(b"x".to_vec()))].into()),
+            data: Some([("present".to_owned(), ByteString(b"x".to_vec()))].into()),
             ..Secret::default()
         };
-        assert_eq!(secret_value(Some(&secret), "auth", "there").unwrap(), b"x");
+        assert_eq!(secret_value(Some(&secret), "auth", "present").unwrap(), b"x");
         let no_key = secret_value(Some(&secret), "auth", "slurm.key").unwrap_err();
         assert_eq!(
             (no_key.to_string().as_str(), no_key.category()),
@@ -109,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_a_config_map_is_text_or_bytes() {
+    fn config_map_value_may_be_text_or_binary() {
         let map = ConfigMap {
             data: Some([("text".to_owned(), "a".to_owned())].into()),
             binary_data: Some([("bytes".to_owned(), ByteString(vec![0xff]))].into()),

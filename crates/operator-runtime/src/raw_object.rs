@@ -1,7 +1,7 @@
-//! An object with all of its JSON, for children that carry what a user wrote.
+//! A typed object together with its JSON, for children that contain a user's template.
 //!
-//! Typed objects lose fields that are newer than this build. Where such a field comes from a user's template it has to
-//! reach the API server, and has to be seen there again when it is decided whether anything changed.
+//! Typed objects lose fields that are newer than this build. A field of a user's template has to reach the API server,
+//! and has to be compared with the live object when it is decided whether to apply.
 
 use kube::Resource;
 use kube::core::ObjectMeta;
@@ -11,7 +11,7 @@ use serde_json::Value;
 use std::borrow::Cow;
 use std::ops::Deref;
 
-/// A `K`, and the JSON that it was read from. What is written is the JSON.
+/// A `K` and the JSON that it was read from. The JSON is what is written.
 #[derive(Clone, Debug)]
 pub struct RawObject<K> {
     typed: K,
@@ -26,7 +26,7 @@ impl<K: DeserializeOwned> RawObject<K> {
 }
 
 impl<K> RawObject<K> {
-    /// All of the object.
+    /// The complete object.
     pub fn as_json(&self) -> &Value {
         &self.json
     }
@@ -76,7 +76,7 @@ impl<K: Resource> Resource for RawObject<K> {
         self.typed.meta()
     }
 
-    /// Changes the typed view alone: the JSON is for writing, and is written as it was made.
+    /// Changes only the typed view; the JSON that is written stays as it is.
     fn meta_mut(&mut self) -> &mut ObjectMeta {
         self.typed.meta_mut()
     }
@@ -90,20 +90,20 @@ mod tests {
     use serde_json::{Value, json};
 
     #[test]
-    fn fields_that_this_build_does_not_know_survive() {
+    fn fields_unknown_to_this_build_are_kept() {
         let json = json!({
             "metadata": { "name": "a" },
             "spec": { "replicas": 2, "template": { "spec": { "fieldOfTomorrow": [0, false, ""] } } },
         });
-        let exact: RawObject<Deployment> = serde_json::from_value(json.clone()).unwrap();
-        assert_eq!((exact.name_any().as_str(), exact.spec.as_ref().unwrap().replicas), ("a", Some(2)));
-        assert_eq!(serde_json::to_value(&exact).unwrap(), json);
+        let raw: RawObject<Deployment> = serde_json::from_value(json.clone()).unwrap();
+        assert_eq!((raw.name_any().as_str(), raw.spec.as_ref().unwrap().replicas), ("a", Some(2)));
+        assert_eq!(serde_json::to_value(&raw).unwrap(), json);
     }
 
     #[test]
-    fn what_is_no_such_object_is_refused_with_the_reason() {
-        let refusal = RawObject::<Deployment>::new(json!({ "spec": { "replicas": "two" } })).unwrap_err();
-        assert!(refusal.to_string().contains("\"two\""), "{refusal}");
+    fn mistyped_field_is_named_in_the_error() {
+        let error = RawObject::<Deployment>::new(json!({ "spec": { "replicas": "two" } })).unwrap_err();
+        assert!(error.to_string().contains("\"two\""), "{error}");
         assert!(RawObject::<Deployment>::new(Value::Null).is_err());
     }
 }

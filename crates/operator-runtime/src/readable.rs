@@ -1,7 +1,7 @@
-//! One object that cannot be read must not stop the watch of all others.
+//! An object that cannot be deserialised must not stop the watch of all others.
 //!
-//! A definition may admit what its type here does not know: an object without `spec`, say. Such an object is told of
-//! and kept as it was when it last could be read, so that nothing is undone because of it.
+//! A CRD may admit objects that do not fit its Rust type, such as one without `spec`. Such an object is reported, and
+//! its last readable version stays in the cache, so that its children are not deleted.
 
 use crate::events::{EventType, Events, NewEvent};
 use crate::metrics::{ErrorLabels, METRICS};
@@ -10,10 +10,10 @@ use kube::core::{DeserializeGuard, Resource};
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher::Event;
 
-/// Reason of Events and metrics about objects that cannot be read.
+/// Reason of Events and metrics about objects that cannot be deserialised.
 const UNREADABLE: &str = "Unreadable";
 
-/// The event with an object that can be read: the new one, or the one in the cache.
+/// The event with a readable object: the new version, or else the cached one.
 pub fn readable<K: Watched>(
     event: Event<DeserializeGuard<K>>,
     cache: &Store<K>,
@@ -29,7 +29,7 @@ pub fn readable<K: Watched>(
         Ok(object) => Some(object),
         Err(invalid) => {
             let unreadable = DeserializeGuard(Err(invalid));
-            tell(&unreadable, events);
+            report(&unreadable, events);
             last_readable(&unreadable)
         }
     };
@@ -37,9 +37,9 @@ pub fn readable<K: Watched>(
         Event::Init => Some(Event::Init),
         Event::InitDone => Some(Event::InitDone),
         Event::InitApply(guard) => read(guard).map(Event::InitApply),
-        // What is in the cache already is no news.
+        // The cache already has the last readable version: nothing changes.
         Event::Apply(guard) if guard.0.is_err() => {
-            tell(&guard, events);
+            report(&guard, events);
             None
         }
         Event::Apply(guard) => read(guard).map(Event::Apply),
@@ -49,20 +49,23 @@ pub fn readable<K: Watched>(
     }
 }
 
-fn tell<K: Watched>(object: &DeserializeGuard<K>, events: &Events) {
+fn report<K: Watched>(object: &DeserializeGuard<K>, events: &Events) {
     let Err(invalid) = &object.0 else { return };
     let kind = K::kind(&()).into_owned();
     let (namespace, name) = (&invalid.metadata.namespace, &invalid.metadata.name);
-    tracing::warn!(kind, ?namespace, ?name, error = invalid.error, "An object cannot be read");
+    tracing::warn!(kind, ?namespace, ?name, error = invalid.error, "Deserialising an object failed");
     METRICS.reconcile_errors.get_or_create(&ErrorLabels { kind, reason: UNREADABLE }).inc();
-    let notice = NewEvent {
+    let event = NewEvent {
         type_: EventType::Warning,
         reason: UNREADABLE.to_owned(),
         action: "Read".to_owned(),
-        note: format!("this object cannot be read and is left as it was: {}", invalid.error),
+        note: format!(
+            "cannot deserialise this object; its last readable version, if any, stays in effect: {}",
+            invalid.error
+        ),
         related: None,
     };
-    events.publish_change(object, notice);
+    events.publish_change(object, event);
 }
 
 #[cfg(test)]
@@ -88,9 +91,9 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_cannot_be_read_stays_as_it_was_until_it_is_deleted() {
+    fn last_readable_version_stays_cached_until_the_object_is_deleted() {
         let (cache, mut writer) = store();
-        let (events, mut told) = Events::unsent(9);
+        let (events, mut published) = Events::unsent(9);
         let good = || object("1", &json!({ "k": "v" }));
         let bad = || object("2", &json!({ "k": 7 }));
 
@@ -99,24 +102,24 @@ mod tests {
         writer.apply_watcher_event(&first.unwrap());
 
         assert!(readable(Event::Apply(bad()), &cache, &events).is_none());
-        let (regarding, notice) = told.try_recv().unwrap();
-        assert_eq!((regarding.name.as_deref(), notice.reason.as_str()), (Some("a"), UNREADABLE));
+        let (regarding, event) = published.try_recv().unwrap();
+        assert_eq!((regarding.name.as_deref(), event.reason.as_str()), (Some("a"), UNREADABLE));
 
         let listed = readable(Event::InitApply(bad()), &cache, &events);
-        assert_eq!(version(listed.as_ref()).as_deref(), Some("1"), "a new list keeps what could be read");
-        assert!(told.try_recv().is_err(), "the same trouble was told twice");
+        assert_eq!(version(listed.as_ref()).as_deref(), Some("1"), "a relist keeps the readable version");
+        assert!(published.try_recv().is_err(), "the same error was published twice");
 
         let deleted = readable(Event::Delete(bad()), &cache, &events);
-        assert_eq!(version(deleted.as_ref()).as_deref(), Some("1"), "it leaves the cache");
+        assert_eq!(version(deleted.as_ref()).as_deref(), Some("1"), "the deletion has to reach the cache");
     }
 
     #[test]
-    fn an_object_that_never_could_be_read_is_not_there() {
+    fn object_that_was_never_readable_is_not_cached() {
         let (cache, _writer) = store();
-        let (events, mut told) = Events::unsent(9);
+        let (events, mut published) = Events::unsent(9);
         let bad = || object("2", &json!([]));
         assert!(readable(Event::InitApply(bad()), &cache, &events).is_none());
         assert!(readable(Event::Delete(bad()), &cache, &events).is_none());
-        assert!(told.try_recv().is_ok());
+        assert!(published.try_recv().is_ok());
     }
 }

@@ -1,5 +1,5 @@
-//! Runs a controller: the same limits, delays, logs, metrics and Events for every kind. What a reconcile does is none of
-//! its business; what becomes of its result is decided here and nowhere else.
+//! Runs a controller with the same deadline, backoff, logs, metrics and Events for every kind. Only this module decides
+//! when an object is requeued after a failed reconcile.
 
 use crate::backoff::ErrorBackoff;
 use crate::error::{Class, Classify, chain};
@@ -17,22 +17,22 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The longest that one reconcile may take. It is cut where it stands, so it has to be safe to be cut anywhere.
+/// The deadline of one reconcile. It is cancelled at any await point, so it has to be safe to cancel.
 pub const DEADLINE: Duration = Duration::from_mins(2);
 
-/// The action that Events about failed reconciles name.
+/// The action of Events about failed reconciles.
 const ACTION: &str = "Reconcile";
 
-/// Why a reconcile did not succeed.
+/// Why a reconcile failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ReconcileError<E> {
-    /// It said so.
+    /// It returned an error.
     #[error(transparent)]
     Failed(E),
-    /// It did not end.
+    /// It exceeded [`DEADLINE`].
     #[error("the reconcile did not end within {} s", DEADLINE.as_secs())]
     TimedOut,
-    /// It is broken; other objects go on.
+    /// It panicked; other objects are not affected.
     #[error("the reconcile panicked")]
     Panicked,
 }
@@ -62,7 +62,7 @@ impl<E: Classify> Classify for ReconcileError<E> {
 }
 
 impl Scope {
-    /// Runs a controller until shutdown. Nothing is reconciled before every cache of this scope is filled.
+    /// Runs a controller until shutdown. Reconciles start when every cache of this scope is filled.
     pub async fn run_controller<K, C, E, F, R>(
         &self,
         controller: Controller<K>,
@@ -89,7 +89,7 @@ impl Scope {
                             () = scope.caches_filled() => {}
                             () = scope.shutdown() => return Ok(Action::await_change()),
                         }
-                        let result = attempt::<K, _, _>(reconciled).await;
+                        let result = run_with_deadline::<K, _, _>(reconciled).await;
                         if result.is_ok() {
                             reporter.succeeded(object.as_ref());
                         }
@@ -110,8 +110,8 @@ impl Scope {
     }
 }
 
-/// One reconcile with its limits, measured.
-async fn attempt<K, E, R>(reconcile: R) -> Result<Action, ReconcileError<E>>
+/// Runs one reconcile with its deadline, catches panics and measures the duration.
+async fn run_with_deadline<K, E, R>(reconcile: R) -> Result<Action, ReconcileError<E>>
 where
     K: Resource<DynamicType = ()>,
     R: Future<Output = Result<Action, E>> + Send,
@@ -119,9 +119,9 @@ where
     let kind = KindLabel { kind: K::kind(&()).into_owned() };
     let running = METRICS.reconciles_running.get_or_create_owned(&kind);
     running.inc();
-    let begun = Instant::now();
+    let started = Instant::now();
     let result = tokio::time::timeout(DEADLINE, AssertUnwindSafe(reconcile).catch_unwind()).await;
-    METRICS.reconcile_duration.get_or_create(&kind).observe(begun.elapsed().as_secs_f64());
+    METRICS.reconcile_duration.get_or_create(&kind).observe(started.elapsed().as_secs_f64());
     running.dec();
     match result {
         Ok(Ok(result)) => result.map_err(ReconcileError::Failed),
@@ -130,14 +130,14 @@ where
     }
 }
 
-/// What follows from a reconcile's end.
+/// Handles the results of reconciles.
 struct ReconcileReporter {
     events: Events,
     backoff: ErrorBackoff,
 }
 
 impl ReconcileReporter {
-    /// Tells of a failure and says when to try again.
+    /// Counts and publishes a failure, and returns when to requeue.
     fn failed<K, E>(&self, object: &K, failure: &E) -> Action
     where
         K: Resource<DynamicType = ()>,
@@ -150,25 +150,25 @@ impl ReconcileReporter {
         };
         let labels = ErrorLabels { kind: K::kind(&()).into_owned(), reason: failure.category() };
         METRICS.reconcile_errors.get_or_create(&labels).inc();
-        let notice = NewEvent {
+        let event = NewEvent {
             type_,
             reason: failure.category().to_owned(),
             action: ACTION.to_owned(),
             note: chain(failure),
             related: None,
         };
-        self.events.publish_change(object, notice);
-        let again = [after, failure.requeue_after()].into_iter().flatten().min();
-        again.map_or_else(Action::await_change, Action::requeue)
+        self.events.publish_change(object, event);
+        let requeue_after = [after, failure.requeue_after()].into_iter().flatten().min();
+        requeue_after.map_or_else(Action::await_change, Action::requeue)
     }
 
-    /// The next failure is the first one again.
+    /// Resets the backoff, and makes the next failure publish an Event.
     fn succeeded<K: Resource<DynamicType = ()>>(&self, object: &K) {
         self.backoff.forget(&ObjectKey::of(object));
         self.events.forget_action(object, ACTION);
     }
 
-    /// The object is gone.
+    /// Drops the state of a deleted object.
     fn forget(&self, object: &ObjectKey) {
         self.backoff.forget(object);
         self.events.forget(object);
@@ -177,7 +177,7 @@ impl ReconcileReporter {
 
 #[cfg(test)]
 mod tests {
-    use super::{DEADLINE, ReconcileError, ReconcileReporter, attempt};
+    use super::{DEADLINE, ReconcileError, ReconcileReporter, run_with_deadline};
     use crate::backoff::ErrorBackoff;
     use crate::error::{Class, Classify};
     use crate::events::{EventType, Events};
@@ -187,16 +187,16 @@ mod tests {
     use std::time::Duration;
 
     #[derive(Debug, thiserror::Error)]
-    #[error("told to fail")]
-    struct Told(Class, Option<Duration>);
+    #[error("test failure")]
+    struct TestError(Class, Option<Duration>);
 
-    impl Classify for Told {
+    impl Classify for TestError {
         fn class(&self) -> Class {
             self.0
         }
 
         fn category(&self) -> &'static str {
-            "Told"
+            "TestError"
         }
 
         fn requeue_after(&self) -> Option<Duration> {
@@ -204,73 +204,76 @@ mod tests {
         }
     }
 
-    async fn hang() -> Result<Action, Told> {
+    async fn hang() -> Result<Action, TestError> {
         std::future::pending().await
     }
 
-    async fn panic() -> Result<Action, Told> {
+    async fn panic() -> Result<Action, TestError> {
         tokio::task::yield_now().await;
         panic!("on purpose")
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_reconcile_that_hangs_is_cut() {
-        let begun = tokio::time::Instant::now();
-        let result = attempt::<ConfigMap, _, _>(hang()).await;
+    async fn reconcile_is_cancelled_at_its_deadline() {
+        let started = tokio::time::Instant::now();
+        let result = run_with_deadline::<ConfigMap, _, _>(hang()).await;
         assert!(matches!(result, Err(ReconcileError::TimedOut)), "{result:?}");
-        assert_eq!(begun.elapsed(), DEADLINE);
+        assert_eq!(started.elapsed(), DEADLINE);
     }
 
     #[tokio::test]
-    async fn a_panic_is_a_failure_of_one_object() {
-        let result = attempt::<ConfigMap, _, _>(panic()).await;
+    async fn panic_of_a_reconcile_is_an_error() {
+        let result = run_with_deadline::<ConfigMap, _, _>(panic()).await;
         assert!(matches!(result, Err(ReconcileError::Panicked)), "{result:?}");
     }
 
     #[rstest]
-    #[case::only_an_edit_helps(Class::Invalid, Action::await_change(), EventType::Warning)]
-    #[case::look_again(
+    #[case::invalid(Class::Invalid, Action::await_change(), EventType::Warning)]
+    #[case::waiting(
         Class::Waiting(Duration::from_secs(7)),
         Action::requeue(Duration::from_secs(7)),
         EventType::Normal
     )]
-    fn classes_decide_when_to_try_again(
+    fn class_decides_requeue_and_event_type(
         #[case] class: Class,
         #[case] expected: Action,
         #[case] type_: EventType,
     ) {
-        let (events, mut told) = Events::unsent(9);
+        let (events, mut published) = Events::unsent(9);
         let reporter = ReconcileReporter { events, backoff: ErrorBackoff::default() };
-        assert_eq!(reporter.failed(&ConfigMap::default(), &Told(class, None)), expected);
-        let (_, notice) = told.try_recv().expect("an Event");
+        assert_eq!(reporter.failed(&ConfigMap::default(), &TestError(class, None)), expected);
+        let (_, event) = published.try_recv().expect("an Event");
         assert_eq!(
-            (notice.type_, notice.reason.as_str(), notice.note.as_str()),
-            (type_, "Told", "told to fail")
+            (event.type_, event.reason.as_str(), event.note.as_str()),
+            (type_, "TestError", "test failure")
         );
     }
 
     #[rstest]
-    #[case::only_an_edit_helps(Class::Invalid)]
-    #[case::look_again(Class::Waiting(Duration::from_secs(7)))]
-    #[case::later_and_later(Class::Transient)]
-    fn what_else_there_is_to_do_does_not_wait_for_it(#[case] class: Class) {
-        let (events, _told) = Events::unsent(9);
+    #[case::invalid(Class::Invalid)]
+    #[case::waiting(Class::Waiting(Duration::from_secs(7)))]
+    #[case::transient(Class::Transient)]
+    fn requeue_after_of_the_error_shortens_the_delay(#[case] class: Class) {
+        let (events, _published) = Events::unsent(9);
         let reporter = ReconcileReporter { events, backoff: ErrorBackoff::default() };
         let soon = Duration::from_millis(1);
-        assert_eq!(reporter.failed(&ConfigMap::default(), &Told(class, Some(soon))), Action::requeue(soon));
+        assert_eq!(
+            reporter.failed(&ConfigMap::default(), &TestError(class, Some(soon))),
+            Action::requeue(soon)
+        );
     }
 
     #[test]
-    fn failures_in_a_row_wait_longer_and_are_told_once() {
-        let (events, mut told) = Events::unsent(9);
+    fn repeated_failure_backs_off_and_is_published_once() {
+        let (events, mut published) = Events::unsent(9);
         let reporter = ReconcileReporter { events, backoff: ErrorBackoff::default() };
         let object = ConfigMap::default();
-        let fail = || reporter.failed(&object, &Told(Class::Transient, None));
+        let fail = || reporter.failed(&object, &TestError(Class::Transient, None));
         assert_ne!(fail(), fail());
-        assert!(told.try_recv().is_ok());
-        assert!(told.try_recv().is_err(), "the same failure was told twice");
+        assert!(published.try_recv().is_ok());
+        assert!(published.try_recv().is_err(), "the same failure was published twice");
         reporter.succeeded(&object);
-        reporter.failed(&object, &Told(Class::Transient, None));
-        assert!(told.try_recv().is_ok(), "a failure after a success is news");
+        reporter.failed(&object, &TestError(Class::Transient, None));
+        assert!(published.try_recv().is_ok(), "a failure after a success has to be published");
     }
 }

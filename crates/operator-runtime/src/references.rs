@@ -1,5 +1,5 @@
-//! Keys of Secrets and ConfigMaps that an object refers to in its own namespace. They are read by name when they are
-//! needed, and kept nowhere.
+//! Keys of Secrets and ConfigMaps that an object references in its own namespace. They are read by name on demand and
+//! are not cached.
 
 use crate::apply::Object;
 use crate::error::{Class, Classify};
@@ -10,18 +10,18 @@ use kube::{Api, Client, Resource};
 use slinky_api::names::check_object_name;
 use slinky_api::v1beta1::{ConfigMapKeySelector, SecretKeySelector};
 
-/// Points at one key of an object.
+/// A reference to one key of an object.
 pub trait KeySelector {
-    /// What has the key.
+    /// The kind of the object: Secret or ConfigMap.
     type Holder: Object;
 
     /// Name of the object.
     fn name(&self) -> &str;
 
-    /// That the object is not there.
+    /// The error if the object does not exist.
     fn missing(&self) -> MissingReference;
 
-    /// The value under the key.
+    /// The value of the key.
     fn value_in<'a>(&self, holder: &'a Self::Holder) -> Result<&'a [u8], MissingReference>;
 }
 
@@ -57,40 +57,40 @@ impl KeySelector for ConfigMapKeySelector {
     }
 }
 
-/// Why a reference leads to nothing. No text holds a value.
+/// Why a reference cannot be resolved. No message contains a value.
 #[derive(Debug, thiserror::Error)]
 pub enum ReferenceError {
-    /// It is not made, or names nothing.
+    /// The reference is absent, or its name is empty.
     #[error("{field} names no {kind}")]
     Unnamed {
-        /// Where the reference is.
+        /// The field of the reference.
         field: &'static str,
-        /// What it should name.
+        /// The kind of the referenced object.
         kind: String,
     },
-    /// It names what cannot exist.
+    /// The name is not a valid object name.
     #[error("{field}: {name:?} cannot be the name of a {kind} ({problem})")]
     Misnamed {
-        /// Where the reference is.
+        /// The field of the reference.
         field: &'static str,
-        /// What it should name.
+        /// The kind of the referenced object.
         kind: String,
         /// The name.
         name: String,
-        /// What is wrong with it.
+        /// The rule that it violates.
         problem: &'static str,
     },
-    /// What it names is not there.
+    /// The object or key does not exist.
     #[error(transparent)]
     Missing(#[from] MissingReference),
-    /// The API server refused or did not answer.
+    /// The API server rejected the request or did not answer.
     #[error("cannot read {kind} {name}")]
     Unread {
-        /// What was to be read.
+        /// The kind of the object.
         kind: String,
         /// Its name.
         name: String,
-        /// What the server said.
+        /// The error of the client.
         #[source]
         source: kube::Error,
     },
@@ -114,17 +114,18 @@ impl Classify for ReferenceError {
     }
 }
 
-/// What a reference leads to.
+/// A resolved reference.
 pub struct ResolvedKey<K> {
     /// The object.
     pub holder: K,
-    /// The value under the key.
+    /// The value of the key.
     pub value: ByteString,
 }
 
-/// Reads what `field` refers to.
+/// Reads the key that `field` references.
 ///
-/// A name that no object can have is never sent: it would be part of a path, with our rights and not the user's.
+/// An invalid name is never sent: as part of the URL path it could reach other objects with our permissions instead of
+/// the user's.
 pub async fn resolve_key<S: KeySelector>(
     client: Client,
     namespace: &str,
@@ -157,19 +158,19 @@ pub(crate) mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    /// A client whose server answers everything with this, and how often it was asked.
+    /// A client whose server answers every request with `answer`, and the number of requests.
     pub(crate) fn server(code: u16, answer: &Value) -> (Client, Arc<AtomicUsize>) {
-        let (asked, body) = (Arc::new(AtomicUsize::new(0)), answer.to_string());
-        let count = asked.clone();
+        let (requests, body) = (Arc::new(AtomicUsize::new(0)), answer.to_string());
+        let count = requests.clone();
         let service = tower::service_fn(move |_: Request<Body>| {
             count.fetch_add(1, Ordering::Relaxed);
             let response = Response::builder().status(code).body(Body::from(body.clone().into_bytes()));
             async move { response }
         });
-        (Client::new(service, "default"), asked)
+        (Client::new(service, "default"), requests)
     }
 
-    fn refusal(code: u16, reason: &str) -> Value {
+    fn failure(code: u16, reason: &str) -> Value {
         json!({ "kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": "no" })
     }
 
@@ -178,7 +179,7 @@ pub(crate) mod tests {
     }
 
     #[tokio::test]
-    async fn a_key_is_read_with_the_object_that_has_it() {
+    async fn resolved_key_has_its_value_and_object() {
         let (client, _) =
             server(200, &json!({ "metadata": { "uid": "u" }, "data": { "k": "djE=", "o": "" } }));
         let found = resolve_key(client, "ns", "spec.keyRef", Some(&selector("s")))
@@ -188,12 +189,12 @@ pub(crate) mod tests {
     }
 
     #[rstest]
-    #[case::object(404, refusal(404, "NotFound"), "SecretMissing", "Secret s does not exist")]
+    #[case::object(404, failure(404, "NotFound"), "SecretMissing", "Secret s does not exist")]
     #[case::key(200, json!({ "data": { "o": "" } }), "SecretKeyMissing", "Secret s has no key \"k\"")]
     #[case::no_data(200, json!({}), "SecretKeyMissing", "Secret s has no key \"k\"")]
-    #[case::forbidden(403, refusal(403, "Forbidden"), "Forbidden", "cannot read Secret s")]
+    #[case::forbidden(403, failure(403, "Forbidden"), "Forbidden", "cannot read Secret s")]
     #[tokio::test]
-    async fn what_is_missing_is_named(
+    async fn error_names_the_missing_object_or_key(
         #[case] code: u16,
         #[case] answer: Value,
         #[case] category: &str,
@@ -205,17 +206,17 @@ pub(crate) mod tests {
     }
 
     #[rstest]
-    #[case::not_made(None, "spec.keyRef names no Secret")]
+    #[case::absent(None, "spec.keyRef names no Secret")]
     #[case::empty(Some(""), "spec.keyRef names no Secret")]
     #[case::path(Some("../../other/secrets/s"), "cannot be the name of a Secret")]
     #[case::query(Some("s?watch=1"), "cannot be the name of a Secret")]
     #[tokio::test]
-    async fn a_name_that_is_none_is_never_sent(#[case] name: Option<&str>, #[case] text: &str) {
-        let (client, asked) = server(200, &json!({ "data": { "k": "" } }));
+    async fn request_with_an_invalid_name_is_not_sent(#[case] name: Option<&str>, #[case] text: &str) {
+        let (client, requests) = server(200, &json!({ "data": { "k": "" } }));
         let error =
             resolve_key(client, "ns", "spec.keyRef", name.map(selector).as_ref()).await.err().unwrap();
         assert_eq!((error.category(), error.class()), ("InvalidSpec", Class::Invalid));
         assert!(error.to_string().contains(text), "{error}");
-        assert_eq!(asked.load(Ordering::Relaxed), 0);
+        assert_eq!(requests.load(Ordering::Relaxed), 0);
     }
 }

@@ -1,4 +1,4 @@
-//! The life of a process: set up, lead if asked to, work, drain, release, stop.
+//! The lifecycle of a process: set up, acquire the Lease, run controllers, drain, release the Lease, stop.
 
 use crate::admin;
 use crate::args::{Args, LogFormat};
@@ -12,23 +12,24 @@ use tokio::signal::unix::{SignalKind, signal};
 use tracing::{info, warn};
 use tracing_subscriber::EnvFilter;
 
-/// How long work may go on after shutdown was asked for. With the rest of the way out this is less than the 30 s after
-/// which a pod is killed.
-const DRAIN: Duration = Duration::from_secs(20);
+/// How long controllers may run after a shutdown request. Together with the remaining steps this is less than the
+/// default termination grace period of a pod, 30 s.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Runs a binary: `start` is called when the process may work, and has to end soon after [`Runtime::shutdown`]. Before
-/// it first waits for something it makes its caches and gates; the process is ready when these are done.
+/// Runs a binary. `start` is called when the process is active, and has to return soon after [`Runtime::shutdown`]. It
+/// creates its caches and gates before its first await; the process is ready when the caches are filled and the gates
+/// open.
 ///
-/// `name` is the binary's name: its field manager, its Lease and the source of its Events.
+/// `name` is the name of the binary, and that of its field manager, Lease and Event source.
 pub async fn run<F, R>(name: &'static str, args: Args, start: F) -> anyhow::Result<()>
 where
     F: FnOnce(Runtime) -> R,
     R: Future<Output = anyhow::Result<()>>,
 {
-    // kube, tonic and the webhook find the provider here; it fails only if one is installed already.
+    // The TLS provider of kube, tonic and the webhook. This fails only if one is already installed.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    log(&args);
-    info!(name, version = env!("CARGO_PKG_VERSION"), "Starting");
+    init_logging(&args);
+    info!(name, version = env!("CARGO_PKG_VERSION"), "Starting process");
     let tasks = Tasks::default();
     stop_on_signals(&tasks)?;
     let result = serve(name, args, &tasks, start).await;
@@ -48,20 +49,20 @@ where
     let mut starting = Some(runtime.ready_gate("start"));
     admin::serve(&args.health_addr, &args.metrics_addr, runtime.readiness(), tasks).await?;
     if !args.leader_elect {
-        return work(tasks, starting, start(runtime)).await;
+        return run_until_shutdown(tasks, starting, start(runtime)).await;
     }
     let leadership = tokio::select! {
-        leadership = lead(&runtime, &mut starting) => leadership,
+        leadership = acquire_leadership(&runtime, &mut starting) => leadership,
         () = tasks.shutdown() => return Ok(()),
     };
-    work_while_leading(tasks, leadership, starting, start(runtime)).await
+    run_while_leading(tasks, leadership, starting, start(runtime)).await
 }
 
-/// Waits for leadership. A standby is ready as soon as it saw that another leads: it can take over at any moment, and a
-/// rollout that waits for new pods to be ready before it stops the old leader must not wait for ever.
-async fn lead(runtime: &Runtime, starting: &mut Option<Gate>) -> Leadership {
+/// Waits for leadership. A standby is ready once it observed another leader: it can take over at any time, and a
+/// rollout that waits for ready new pods before it stops the old leader must not wait forever.
+async fn acquire_leadership(runtime: &Runtime, starting: &mut Option<Gate>) -> Leadership {
     let args = runtime.args();
-    let or = |given: &str, otherwise: &str| if given.is_empty() { otherwise } else { given }.to_owned();
+    let or = |flag: &str, default: &str| if flag.is_empty() { default } else { flag }.to_owned();
     let namespace = or(&args.leader_elect_namespace, runtime.namespace());
     let lease = or(&args.leader_elect_lease, runtime.name());
     let identity = format!("{}_{:08x}", runtime.instance(), rand::random::<u32>());
@@ -69,42 +70,42 @@ async fn lead(runtime: &Runtime, starting: &mut Option<Gate>) -> Leadership {
     elector.acquire(|| open(starting.take())).await
 }
 
-/// Leadership is kept while work drains, and given back when nothing of it is left. When it is lost, work is dropped
-/// where it stands, and the process ends.
-async fn work_while_leading(
+/// Holds the Lease until the controllers are drained, then releases it. If the Lease is lost, the controllers are
+/// cancelled and the process exits.
+async fn run_while_leading(
     tasks: &Tasks,
     mut leadership: Leadership,
     starting: Option<Gate>,
     started: impl Future<Output = anyhow::Result<()>>,
 ) -> anyhow::Result<()> {
     let result = tokio::select! {
-        result = work(tasks, starting, started) => result,
-        lost = leadership.lost() => return Err(lost).context("stopped leading"),
+        result = run_until_shutdown(tasks, starting, started) => result,
+        lost = leadership.lost() => return Err(lost).context("lost leadership"),
     };
     leadership.release().await;
     result
 }
 
-/// Runs the binary's own code, and drops it when it does not end in time after shutdown.
-async fn work(
+/// Runs the future of the binary's `start`, and cancels it if it does not end in time after shutdown.
+async fn run_until_shutdown(
     tasks: &Tasks,
     starting: Option<Gate>,
     started: impl Future<Output = anyhow::Result<()>>,
 ) -> anyhow::Result<()> {
     let overdue = async {
-        // The code was polled once and has added what it waits for.
+        // `started` was polled once and has added its gates.
         open(starting);
         tasks.shutdown().await;
-        tokio::time::sleep(DRAIN).await;
+        tokio::time::sleep(DRAIN_TIMEOUT).await;
     };
     tokio::select! {
         biased;
         result = started => match result {
-            Ok(()) if !tasks.is_shutting_down() => bail!("the work ended although nobody asked for it"),
+            Ok(()) if !tasks.is_shutting_down() => bail!("the controllers ended without a shutdown request"),
             result => result,
         },
         () = overdue => {
-            warn!("Work did not end in time, leaving it behind");
+            warn!("Controllers did not stop in time; cancelling them");
             Ok(())
         }
     }
@@ -122,8 +123,8 @@ fn stop_on_signals(tasks: &Tasks) -> anyhow::Result<()> {
     let stopping = tasks.clone();
     tasks.spawn("signals", async move {
         tokio::select! {
-            _ = terminate.recv() => info!("SIGTERM: stopping"),
-            _ = interrupt.recv() => info!("SIGINT: stopping"),
+            _ = terminate.recv() => info!("Received SIGTERM; shutting down"),
+            _ = interrupt.recv() => info!("Received SIGINT; shutting down"),
             () = stopping.shutdown() => return,
         }
         stopping.shut_down();
@@ -131,8 +132,8 @@ fn stop_on_signals(tasks: &Tasks) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Logs to standard error. A second call in one process changes nothing.
-fn log(args: &Args) {
+/// Logs to standard error. A second call in the same process has no effect.
+fn init_logging(args: &Args) {
     let builder = tracing_subscriber::fmt()
         .with_env_filter(EnvFilter::new(&args.log_level))
         .with_writer(std::io::stderr);

@@ -1,4 +1,4 @@
-//! What a binary's code gets to work with: clients, writes, Events, readiness, shutdown.
+//! The handle that a binary's code works with: clients, writes, Events, readiness, shutdown.
 
 use crate::apply::Applier;
 use crate::args::Args;
@@ -32,7 +32,7 @@ struct Inner {
 }
 
 impl Runtime {
-    /// Makes the clients and starts to publish Events; nothing is sent yet.
+    /// Builds the clients and starts the task that sends Events. It sends no request.
     pub(crate) async fn new(name: &'static str, args: Args, tasks: Tasks) -> Result<Self, client::Error> {
         let config = client::config(name, args.kubeconfig.as_deref()).await?;
         let (client, no_retry_client) = (client(&config)?, no_retry_client(&config)?);
@@ -52,22 +52,22 @@ impl Runtime {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// The binary's name.
+    /// The name of the binary.
     pub fn name(&self) -> &'static str {
         self.inner.name
     }
 
-    /// What tells this process from others of the same name: the pod's name, or the host's.
+    /// The name of the pod, or else of the host: it distinguishes replicas of the binary.
     pub fn instance(&self) -> &str {
         &self.inner.instance
     }
 
-    /// The namespace that this process runs in.
+    /// The namespace of this process.
     pub fn namespace(&self) -> &str {
         &self.inner.namespace
     }
 
-    /// The domain of the cluster that this process runs in.
+    /// The DNS domain of the cluster in which this process runs.
     pub fn cluster_domain(&self) -> String {
         let resolv_conf = std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
         cluster_domain(&resolv_conf).to_owned()
@@ -78,22 +78,22 @@ impl Runtime {
         &self.inner.args
     }
 
-    /// How many objects of a kind may be reconciled at a time.
+    /// The maximum number of concurrent reconciles per controller.
     pub fn workers(&self) -> u16 {
         self.inner.args.workers
     }
 
-    /// For reads, and for writes that may be sent twice.
+    /// The client for reads and for idempotent writes: it retries requests.
     pub fn client(&self) -> Client {
         self.inner.client.clone()
     }
 
-    /// For writes of which a second copy matters: every request is sent once, every answer is seen.
+    /// The client for writes that must not be duplicated: every request is sent once, and every answer is returned.
     pub fn no_retry_client(&self) -> Client {
         self.inner.no_retry_client.clone()
     }
 
-    /// Writes objects; the field manager is the binary's name.
+    /// Writes objects with the name of the binary as field manager.
     pub fn applier(&self) -> &Applier {
         &self.inner.applier
     }
@@ -103,40 +103,39 @@ impl Runtime {
         &self.inner.events
     }
 
-    /// Adds something that has to happen before the process is ready.
+    /// Adds a condition of readiness.
     pub fn ready_gate(&self, name: impl Into<String>) -> Gate {
         self.inner.readiness.gate(name)
     }
 
-    /// Resolves when work has to stop.
+    /// Resolves when shutdown is requested.
     pub fn shutdown(&self) -> impl Future<Output = ()> + Send + Sync + 'static + use<> {
         self.inner.tasks.shutdown()
     }
 
-    /// Whether work has to stop.
+    /// Whether shutdown was requested.
     pub fn is_shutting_down(&self) -> bool {
         self.inner.tasks.is_shutting_down()
     }
 
-    /// Runs a future in the background, until it ends or the process does. It should end on [`Runtime::shutdown`]; a
-    /// panic in it stops the process.
+    /// Runs a future in the background. It should end on [`Runtime::shutdown`]; a panic in it stops the process.
     pub fn spawn(&self, name: &'static str, future: impl Future<Output = ()> + Send + 'static) {
         self.inner.tasks.spawn(name, future);
     }
 
-    /// Does `work` for all namespaces at once, or side by side for each one of `--namespaces`.
+    /// Runs `run` once for all namespaces, or concurrently for each namespace of `--namespaces`.
     ///
-    /// kube watches one namespace or all. Several are several watches, and each namespace has its own caches and
-    /// controllers, so that one that cannot be read stops no other and is never taken for empty. What the namespaces
-    /// share (connections, a watch of nodes) is made before and cloned into `work`.
-    pub async fn for_each_scope<F, R>(&self, work: F) -> anyhow::Result<()>
+    /// kube watches one namespace or all of them. Each namespace has its own watches, caches and controllers, so that a
+    /// namespace that cannot be listed does not stop the others and is never mistaken for an empty one. State that the
+    /// namespaces share (connections, a watch of Nodes) is created before and cloned into `run`.
+    pub async fn for_each_scope<F, R>(&self, run: F) -> anyhow::Result<()>
     where
         F: Fn(Scope) -> R,
         R: Future<Output = anyhow::Result<()>>,
     {
         let scopes = self.inner.args.namespaces.scopes();
-        let works = scopes.into_iter().map(|namespace| work(Scope::new(self.clone(), namespace)));
-        try_join_all(works).await.map(drop)
+        let runs = scopes.into_iter().map(|namespace| run(Scope::new(self.clone(), namespace)));
+        try_join_all(runs).await.map(drop)
     }
 
     pub(crate) fn readiness(&self) -> &Readiness {
@@ -145,7 +144,7 @@ impl Runtime {
 }
 
 fn instance() -> String {
-    let given = ["POD_NAME", "HOSTNAME"].into_iter().find_map(|name| std::env::var(name).ok());
+    let variable = ["POD_NAME", "HOSTNAME"].into_iter().find_map(|name| std::env::var(name).ok());
     let host = || std::fs::read_to_string("/etc/hostname").map(|name| name.trim().to_owned()).ok();
-    given.or_else(host).unwrap_or_else(|| "unknown".to_owned())
+    variable.or_else(host).unwrap_or_else(|| "unknown".to_owned())
 }

@@ -1,5 +1,5 @@
-//! Background tasks and the two moments at which they end: work stops when shutdown is asked for, services (health,
-//! events) stop when the work is done.
+//! Background tasks. They stop in two steps: controllers when shutdown is requested, services (admin server, Events)
+//! when the controllers have ended.
 
 use futures::FutureExt;
 use std::panic::AssertUnwindSafe;
@@ -9,10 +9,10 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{error, warn};
 
-/// How long services may take to end.
-const GRACE: Duration = Duration::from_secs(3);
+/// The time that services have to stop.
+const STOP_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// The tasks of a process.
+/// The tasks of the process.
 #[derive(Clone, Debug, Default)]
 pub struct Tasks {
     tracker: TaskTracker,
@@ -22,7 +22,7 @@ pub struct Tasks {
 }
 
 impl Tasks {
-    /// Runs a future in the background. A panic in it stops the process: half of one is worse than none.
+    /// Runs a future in the background. A panic in it stops the process, which would otherwise run incomplete.
     pub fn spawn(&self, name: &'static str, future: impl Future<Output = ()> + Send + 'static) {
         let tasks = self.clone();
         self.tracker.spawn(async move {
@@ -34,33 +34,33 @@ impl Tasks {
         });
     }
 
-    /// Asks all work to stop.
+    /// Requests shutdown.
     pub fn shut_down(&self) {
         self.shutdown.cancel();
     }
 
-    /// Resolves when work has to stop.
+    /// Resolves when shutdown is requested.
     pub fn shutdown(&self) -> impl Future<Output = ()> + Send + Sync + 'static + use<> {
         self.shutdown.clone().cancelled_owned()
     }
 
-    /// Whether work has to stop.
+    /// Whether shutdown was requested.
     pub fn is_shutting_down(&self) -> bool {
         self.shutdown.is_cancelled()
     }
 
-    /// Resolves when all work has ended and services may end too.
+    /// Resolves when the controllers have ended and services may stop.
     pub fn drained(&self) -> impl Future<Output = ()> + Send + Sync + 'static + use<> {
         self.drained.clone().cancelled_owned()
     }
 
-    /// Ends the services and waits for every task; names the task that panicked, if one did.
+    /// Stops the services and waits for every task; returns the name of the task that panicked, if any.
     pub async fn finish(&self) -> Option<&'static str> {
         self.shutdown.cancel();
         self.drained.cancel();
         self.tracker.close();
-        if tokio::time::timeout(GRACE, self.tracker.wait()).await.is_err() {
-            warn!(tasks = self.tracker.len(), "Tasks are still running, leaving them behind");
+        if tokio::time::timeout(STOP_TIMEOUT, self.tracker.wait()).await.is_err() {
+            warn!(tasks = self.tracker.len(), "Tasks did not stop in time; exiting without them");
         }
         self.panicked.get().copied()
     }
@@ -72,7 +72,7 @@ mod tests {
     use std::time::Duration;
 
     #[tokio::test(start_paused = true)]
-    async fn services_outlive_work() {
+    async fn services_stop_after_the_controllers() {
         let tasks = Tasks::default();
         let (sender, receiver) = tokio::sync::oneshot::channel();
         let drained = tasks.drained();
@@ -83,22 +83,22 @@ mod tests {
         tasks.shut_down();
         tasks.shutdown().await;
         tokio::task::yield_now().await;
-        assert!(receiver.is_empty(), "the service ended before the work");
+        assert!(receiver.is_empty(), "the service stopped before the controllers");
         assert_eq!(tasks.finish().await, None);
         assert_eq!(receiver.await, Ok("ended"));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_panic_asks_for_shutdown_and_is_named() {
+    async fn panic_requests_shutdown_and_finish_names_the_task() {
         let tasks = Tasks::default();
         tasks.spawn("doomed", async { panic!("on purpose") });
-        let asked = tokio::time::timeout(Duration::from_secs(5), tasks.shutdown()).await;
-        assert!(asked.is_ok(), "nobody asked for shutdown");
+        let shutdown = tokio::time::timeout(Duration::from_secs(5), tasks.shutdown()).await;
+        assert!(shutdown.is_ok(), "shutdown was not requested");
         assert_eq!(tasks.finish().await, Some("doomed"));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_task_that_does_not_end_does_not_block_the_exit() {
+    async fn task_that_does_not_stop_does_not_block_finish() {
         let tasks = Tasks::default();
         tasks.spawn("stuck", std::future::pending());
         assert_eq!(tasks.finish().await, None);

@@ -1,15 +1,16 @@
-//! Decides what has to be sent so that an object becomes what we want. Pure: objects come in as JSON.
+//! Decides whether an object has to be applied. Pure: objects are passed as JSON.
 
 use super::fields::{is_applied, union};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::{Value, json};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// The manager under which Kubebuilder's default binary name makes the operator that we may replace appear.
+/// The field manager of the operator that ours may replace: the default name of binaries that are built with
+/// Kubebuilder.
 const PREDECESSOR: &str = "manager";
 
-/// Fields of `metadata` that the server keeps; they are neither wished for nor compared.
-const KEPT_BY_SERVER: [&str; 8] = [
+/// Fields of `metadata` that the API server sets, or that identify the object. They are not compared.
+const SERVER_FIELDS: [&str; 8] = [
     "creationTimestamp",
     "generation",
     "managedFields",
@@ -20,12 +21,12 @@ const KEPT_BY_SERVER: [&str; 8] = [
     "uid",
 ];
 
-/// The half of an object that one endpoint writes.
+/// The part of an object that one endpoint writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
-    /// Everything but the status.
+    /// All fields except the status.
     Main,
-    /// The status alone.
+    /// Only the status.
     Status,
 }
 
@@ -39,7 +40,7 @@ impl Part {
         if let Some(fields) = content.as_object_mut() {
             fields.retain(|field, _| !matches!(field.as_str(), "apiVersion" | "kind" | "status"));
             if let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut) {
-                metadata.retain(|field, _| !KEPT_BY_SERVER.contains(&field.as_str()));
+                metadata.retain(|field, _| !SERVER_FIELDS.contains(&field.as_str()));
                 if metadata.is_empty() {
                     fields.remove("metadata");
                 }
@@ -48,33 +49,33 @@ impl Part {
         content
     }
 
-    /// Whether an entry of managedFields is about this part.
+    /// Whether an entry of managedFields covers this part.
     fn is_of(self, entry: &Value) -> bool {
         let subresource = entry.get("subresource").and_then(Value::as_str).unwrap_or_default();
         subresource == if self == Self::Status { "status" } else { "" }
     }
 }
 
-/// What is to be done with an object that exists.
+/// What to do with a live object.
 #[derive(Debug, PartialEq)]
 pub enum Decision {
-    /// It is as we want it.
+    /// It is as desired.
     Keep,
     /// It has to be applied.
     Apply,
-    /// It is being deleted: whatever is written now goes with it.
+    /// It is being deleted: a write would be lost.
     Terminating,
-    /// It was made immutable on purpose.
+    /// It is marked immutable.
     Immutable,
     /// Another object controls it.
     Foreign(Box<OwnerReference>),
 }
 
-/// Decides for the main part of `live`. `None` for the field set means that it is unknown, not that nothing is owned.
+/// Decides for the main part of `live`.
 pub fn decide(desired: &Value, live: &Value, manager: &str) -> Decision {
-    let wanted_owner = controller_of(desired).map(|owner| owner.uid);
+    let desired_owner = controller_of(desired).map(|owner| owner.uid);
     if let Some(owner) = controller_of(live)
-        && Some(&owner.uid) != wanted_owner.as_ref()
+        && Some(&owner.uid) != desired_owner.as_ref()
     {
         return Decision::Foreign(Box::new(owner));
     }
@@ -87,7 +88,8 @@ pub fn decide(desired: &Value, live: &Value, manager: &str) -> Decision {
     if needs_apply(desired, live, manager, Part::Main) { Decision::Apply } else { Decision::Keep }
 }
 
-/// Whether one part has to be applied. Without managedFields (some caches drop them) the answer is yes.
+/// Whether one part has to be applied. Without managedFields (some caches drop them) the owned fields are unknown, and
+/// it has to be.
 pub fn needs_apply(desired: &Value, live: &Value, manager: &str, part: Part) -> bool {
     match owned_fields(live, manager, part) {
         Some(owned) => !is_applied(&part.of(desired), &part.of(live), owned),
@@ -102,7 +104,7 @@ fn controller_of(object: &Value) -> Option<OwnerReference> {
     serde_json::from_value(controller.clone()).ok()
 }
 
-/// A number that changes when something changes that an apply of this part would notice.
+/// A hash of everything that an apply of this part depends on: its content and the fields that our manager owns.
 pub fn fingerprint(object: &Value, manager: &str, part: Part) -> u64 {
     let mut hasher = DefaultHasher::new();
     part.of(object).to_string().hash(&mut hasher);
@@ -110,11 +112,12 @@ pub fn fingerprint(object: &Value, manager: &str, part: Part) -> u64 {
     hasher.finish()
 }
 
-/// The managedFields with which our manager owns what our predecessor owned; `None` if there is nothing to take over.
+/// The managedFields after our manager took over the fields of [`PREDECESSOR`]; `None` if it owns none.
 ///
-/// Our predecessor wrote by updates and patches. An apply over its work leaves every field owned by both, and one that
-/// we drop later would stay, because its old owner still wants it. So before the first apply its set becomes ours.
-/// This is for objects that our own owner controls: "manager" is also what many an unrelated operator is called.
+/// The predecessor wrote by update and patch. After an apply both managers would own every field, and a field that we
+/// drop later would stay, because the predecessor still owns it. So its entry is moved to our manager before the first
+/// apply. Only for objects that the desired owner controls: many unrelated operators use the field manager "manager",
+/// too.
 pub fn take_over(desired: &Value, live: &Value, manager: &str) -> Option<Vec<Value>> {
     if controller_of(live).is_none_or(|owner| controller_of(desired).is_none_or(|ours| ours.uid != owner.uid))
     {
@@ -150,7 +153,7 @@ mod tests {
     use rstest::rstest;
     use serde_json::{Value, json};
 
-    const US: &str = "flower-controller";
+    const MANAGER: &str = "flower-controller";
 
     fn owner(uid: &str) -> Value {
         json!([{"apiVersion": "v1", "kind": "Flower", "name": "rose", "uid": uid, "controller": true}])
@@ -175,7 +178,7 @@ mod tests {
         let mut live = desired();
         live["metadata"]["uid"] = "u".into();
         live["metadata"]["resourceVersion"] = "7".into();
-        live["metadata"]["managedFields"] = json!([entry(US, "Apply")]);
+        live["metadata"]["managedFields"] = json!([entry(MANAGER, "Apply")]);
         live
     }
 
@@ -187,48 +190,48 @@ mod tests {
     }
 
     #[rstest]
-    #[case::as_wanted(live(), Decision::Keep)]
+    #[case::as_desired(live(), Decision::Keep)]
     #[case::foreign_label(live_with("/metadata/labels", json!({"x": "y"})), Decision::Keep)]
     #[case::status_is_not_compared(live_with("/status", json!({"phase": "x"})), Decision::Keep)]
     #[case::changed(live_with("/data/k", "other".into()), Decision::Apply)]
     #[case::unknown_field_set(live_with("/metadata/managedFields", Value::Null), Decision::Apply)]
-    #[case::somebody_elses_field_set(
+    #[case::field_set_of_another_manager(
         live_with("/metadata/managedFields", json!([entry("kubectl", "Apply")])), Decision::Apply)]
-    #[case::our_updates_are_not_applies(
-        live_with("/metadata/managedFields", json!([entry(US, "Update")])), Decision::Apply)]
+    #[case::field_set_of_our_update(
+        live_with("/metadata/managedFields", json!([entry(MANAGER, "Update")])), Decision::Apply)]
     #[case::not_yet_adopted(live_with("/metadata/ownerReferences", Value::Null), Decision::Apply)]
     #[case::terminating(live_with("/metadata/deletionTimestamp", "now".into()), Decision::Terminating)]
     #[case::immutable(live_with("/immutable", true.into()), Decision::Immutable)]
-    fn decisions(#[case] live: Value, #[case] expected: Decision) {
-        assert_eq!(decide(&desired(), &live, US), expected);
+    fn decision_depends_on_the_live_object(#[case] live: Value, #[case] expected: Decision) {
+        assert_eq!(decide(&desired(), &live, MANAGER), expected);
     }
 
     #[test]
-    fn an_object_that_another_controls_is_foreign_whatever_its_state() {
+    fn object_with_another_controller_is_foreign_in_any_state() {
         for mut live in [live_with("/metadata/deletionTimestamp", "now".into()), live()] {
             live["metadata"]["ownerReferences"] = owner("2");
-            let decision = decide(&desired(), &live, US);
+            let decision = decide(&desired(), &live, MANAGER);
             assert!(matches!(&decision, Decision::Foreign(owner) if owner.uid == "2"), "{decision:?}");
             let mut unowned = desired();
             unowned["metadata"]["ownerReferences"] = Value::Null;
-            assert!(matches!(decide(&unowned, &live, US), Decision::Foreign(_)));
+            assert!(matches!(decide(&unowned, &live, MANAGER), Decision::Foreign(_)));
         }
     }
 
     #[test]
-    fn status_is_compared_by_its_own_field_set() {
-        let wanted = json!({"status": {"replicas": 1}});
+    fn status_is_compared_by_the_field_set_of_the_status_subresource() {
+        let desired_status = json!({"status": {"replicas": 1}});
         let mut object = live();
         object["status"] = json!({"replicas": 1});
-        assert!(needs_apply(&wanted, &object, US, Part::Status));
+        assert!(needs_apply(&desired_status, &object, MANAGER, Part::Status));
         object["metadata"]["managedFields"] = json!([
-            entry(US, "Apply"),
-            {"manager": US, "operation": "Apply", "subresource": "status", "fieldsV1": {"f:status": {"f:replicas": {}}}},
+            entry(MANAGER, "Apply"),
+            {"manager": MANAGER, "operation": "Apply", "subresource": "status", "fieldsV1": {"f:status": {"f:replicas": {}}}},
         ]);
-        assert!(!needs_apply(&wanted, &object, US, Part::Status));
+        assert!(!needs_apply(&desired_status, &object, MANAGER, Part::Status));
         object["status"]["replicas"] = 2.into();
-        assert!(needs_apply(&wanted, &object, US, Part::Status));
-        assert_eq!(decide(&desired(), &object, US), Decision::Keep);
+        assert!(needs_apply(&desired_status, &object, MANAGER, Part::Status));
+        assert_eq!(decide(&desired(), &object, MANAGER), Decision::Keep);
     }
 
     #[rstest]
@@ -237,33 +240,33 @@ mod tests {
     #[case::data(live_with("/data/k", "other".into()), false)]
     #[case::foreign_label(live_with("/metadata/labels", json!({"x": "y"})), false)]
     #[case::ownership(live_with("/metadata/managedFields", json!([])), false)]
-    fn fingerprints(#[case] live: Value, #[case] equal: bool) {
+    fn fingerprint_covers_content_and_owned_fields_only(#[case] live: Value, #[case] equal: bool) {
         let (before, after) =
-            (fingerprint(&self::live(), US, Part::Main), fingerprint(&live, US, Part::Main));
+            (fingerprint(&self::live(), MANAGER, Part::Main), fingerprint(&live, MANAGER, Part::Main));
         assert_eq!(before == after, equal);
     }
 
     #[test]
-    fn the_predecessors_fields_become_ours_and_others_stay() {
+    fn take_over_moves_the_predecessors_fields_to_our_manager_only() {
         let mut live = live();
         let mut old = entry("manager", "Update");
         old["fieldsV1"]["f:data"]["f:old"] = json!({});
         let status =
             json!({"manager": "manager", "operation": "Update", "subresource": "status", "fieldsV1": {}});
-        let person = entry("kubectl-edit", "Update");
-        live["metadata"]["managedFields"] = json!([person, old, status, entry(US, "Apply")]);
-        let entries = take_over(&desired(), &live, US).expect("something to take over");
-        let mut ours = entry(US, "Apply");
+        let user = entry("kubectl-edit", "Update");
+        live["metadata"]["managedFields"] = json!([user, old, status, entry(MANAGER, "Apply")]);
+        let entries = take_over(&desired(), &live, MANAGER).expect("fields to take over");
+        let mut ours = entry(MANAGER, "Apply");
         ours["fieldsV1"]["f:data"]["f:old"] = json!({});
-        assert_eq!(entries, [person, status, ours]);
+        assert_eq!(entries, [user, status, ours]);
     }
 
     #[test]
-    fn objects_of_unrelated_operators_are_not_taken_over() {
+    fn fields_of_an_object_without_our_owner_are_not_taken_over() {
         let mut live = live();
         live["metadata"]["managedFields"] = json!([entry("manager", "Update")]);
-        assert!(take_over(&desired(), &live, US).is_some());
+        assert!(take_over(&desired(), &live, MANAGER).is_some());
         live["metadata"]["ownerReferences"] = Value::Null;
-        assert!(take_over(&desired(), &live, US).is_none());
+        assert!(take_over(&desired(), &live, MANAGER).is_none());
     }
 }

@@ -1,8 +1,8 @@
-//! Compares an object with what we want of it, guided by the field set that the API server keeps for our manager in
-//! `metadata.managedFields`. That set says which lists have keys and which values are whole, so no schema is needed.
+//! Compares a live object with a desired one, by the field set that the API server keeps for our manager in
+//! `metadata.managedFields`. The set shows which lists are keyed and which values are atomic, so no schema is needed.
 //!
-//! In a field set, `f:NAME` is a field, `k:{..}` an item of a list by its keys, `v:VALUE` a member of a set, `.` the
-//! thing itself; an empty set is a leaf: a value that is owned as a whole.
+//! In a field set, `f:NAME` is a field, `k:{..}` an item of a keyed list, `v:VALUE` a member of a set, `.` the object
+//! or item itself; an empty set is a leaf: a value that is owned as a whole.
 
 use serde_json::{Map, Value};
 
@@ -24,9 +24,9 @@ fn object_is_applied(
     live: &Map<String, Value>,
     owned: &Map<String, Value>,
 ) -> bool {
-    let nothing_else_is_owned =
+    let all_owned_are_desired =
         owned.keys().filter_map(|key| key.strip_prefix("f:")).all(|field| desired.contains_key(field));
-    nothing_else_is_owned
+    all_owned_are_desired
         && desired.iter().all(|(field, value)| match (live.get(field), owned.get(&format!("f:{field}"))) {
             (Some(live), Some(owned)) => is_applied(value, live, owned),
             (None, Some(_)) => is_empty(value),
@@ -36,7 +36,7 @@ fn object_is_applied(
 
 fn list_is_applied(desired: &[Value], live: &[Value], owned: &Map<String, Value>) -> bool {
     let items: Vec<(&String, &Value)> = owned.iter().filter(|(key, _)| *key != ".").collect();
-    // Each item of ours has to come after the one before it: in lists such as `env` the order means something.
+    // The items have to be in the desired order: in lists such as `env` the order matters.
     let mut next = 0;
     items.len() == desired.len()
         && desired.iter().all(|item| {
@@ -52,7 +52,7 @@ fn list_is_applied(desired: &[Value], live: &[Value], owned: &Map<String, Value>
         })
 }
 
-/// Whether a key of a field set names this list item. What we want may leave out keys that have a default.
+/// Whether a key of a field set identifies this list item. A desired item may omit key fields that have a default.
 fn identifies(key: &str, item: &Value, absent_matches: bool) -> bool {
     if let Some(Ok(value)) = key.strip_prefix("v:").map(serde_json::from_str::<Value>) {
         return value == *item;
@@ -63,8 +63,8 @@ fn identifies(key: &str, item: &Value, absent_matches: bool) -> bool {
     keys.iter().all(|(field, value)| item.get(field).map_or(absent_matches, |found| found == value))
 }
 
-/// Whether all of `desired` is in `live`, which may have more fields: the server fills in defaults. Lists that are owned
-/// as a whole have no items but ours.
+/// Whether `live` contains all of `desired`. It may have more fields, because the API server sets defaults, but not
+/// more list items, because the list is owned as a whole.
 fn is_part_of(desired: &Value, live: &Value) -> bool {
     match (desired, live) {
         (Value::Object(desired), Value::Object(live)) => desired.iter().all(|(field, value)| {
@@ -78,7 +78,7 @@ fn is_part_of(desired: &Value, live: &Value) -> bool {
     }
 }
 
-/// Maps and lists without content, which the server does not keep everywhere.
+/// Empty maps and lists, some of which the API server drops.
 fn is_empty(value: &Value) -> bool {
     value.as_object().is_some_and(Map::is_empty) || value.as_array().is_some_and(Vec::is_empty)
 }
@@ -92,7 +92,7 @@ pub fn union(left: &mut Value, right: &Value) {
     }
 }
 
-/// Takes out fields that are null: for the API server they are absent.
+/// Removes null fields: for the API server they are absent.
 pub fn drop_nulls(value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -113,14 +113,14 @@ mod tests {
 
     #[rstest]
     #[case::equal(json!({"data": {"a": "1"}}), json!({"data": {"a": "1"}}), true)]
-    #[case::foreign_key_is_left_alone(json!({"data": {"a": "1"}}), json!({"data": {"a": "1", "x": "y"}}), true)]
+    #[case::key_of_another_manager(json!({"data": {"a": "1"}}), json!({"data": {"a": "1", "x": "y"}}), true)]
     #[case::changed_value(json!({"data": {"a": "2"}}), json!({"data": {"a": "1"}}), false)]
     #[case::removed_key(json!({"data": {}}), json!({"data": {"a": "1"}}), false)]
     #[case::removed_field(json!({}), json!({"data": {"a": "1"}}), false)]
     #[case::added_key(json!({"data": {"a": "1", "b": "2"}}), json!({"data": {"a": "1", "b": "2"}}), false)]
     #[case::lost_value(json!({"data": {"a": "1"}}), json!({"data": {}}), false)]
     #[case::lost_field(json!({"data": {"a": "1"}}), json!({}), false)]
-    fn maps_by_key(#[case] desired: Value, #[case] live: Value, #[case] expected: bool) {
+    fn map_is_compared_by_owned_keys(#[case] desired: Value, #[case] live: Value, #[case] expected: bool) {
         let owned = json!({"f:data": {".": {}, "f:a": {}}});
         assert_eq!(is_applied(&desired, &live, &owned), expected);
     }
@@ -129,8 +129,8 @@ mod tests {
     #[case::dropped(json!({"a": {}}), json!({}), true)]
     #[case::dropped_inside(json!({"a": {"b": []}}), json!({"a": {}}), true)]
     #[case::lost(json!({"a": {"b": 0}}), json!({"a": {}}), false)]
-    #[case::never_applied(json!({"a": {}, "c": {}}), json!({}), false)]
-    fn what_is_empty_may_be_dropped_by_the_server(
+    #[case::not_owned(json!({"a": {}, "c": {}}), json!({}), false)]
+    fn empty_value_equals_a_value_that_the_server_dropped(
         #[case] desired: Value,
         #[case] live: Value,
         #[case] expected: bool,
@@ -140,12 +140,16 @@ mod tests {
 
     #[rstest]
     #[case::default_in_live(json!([{"port": 80}]), json!([{"port": 80, "protocol": "TCP"}]), true)]
-    #[case::foreign_item(json!([{"port": 80}]), json!([{"port": 1, "protocol": "TCP"}, {"port": 80, "protocol": "TCP"}]), true)]
-    #[case::item_is_gone(json!([{"port": 80}]), json!([{"port": 1, "protocol": "TCP"}]), false)]
-    #[case::another_item(json!([{"port": 80}, {"port": 81}]), json!([{"port": 80, "protocol": "TCP"}]), false)]
-    #[case::no_item(json!([]), json!([{"port": 80, "protocol": "TCP"}]), false)]
-    #[case::not_our_item(json!([{"port": 81}]), json!([{"port": 81, "protocol": "TCP"}]), false)]
-    fn lists_by_key(#[case] desired: Value, #[case] live: Value, #[case] expected: bool) {
+    #[case::item_of_another_manager(json!([{"port": 80}]), json!([{"port": 1, "protocol": "TCP"}, {"port": 80, "protocol": "TCP"}]), true)]
+    #[case::missing_item(json!([{"port": 80}]), json!([{"port": 1, "protocol": "TCP"}]), false)]
+    #[case::added_item(json!([{"port": 80}, {"port": 81}]), json!([{"port": 80, "protocol": "TCP"}]), false)]
+    #[case::removed_item(json!([]), json!([{"port": 80, "protocol": "TCP"}]), false)]
+    #[case::item_is_not_owned(json!([{"port": 81}]), json!([{"port": 81, "protocol": "TCP"}]), false)]
+    fn keyed_list_is_compared_by_owned_items(
+        #[case] desired: Value,
+        #[case] live: Value,
+        #[case] expected: bool,
+    ) {
         let owned = json!({r#"k:{"port":80,"protocol":"TCP"}"#: {".": {}, "f:port": {}}});
         assert_eq!(is_applied(&desired, &live, &owned), expected);
     }
@@ -161,7 +165,7 @@ mod tests {
     #[rstest]
     #[case::member(json!(["a"]), json!(["x", "a"]), true)]
     #[case::not_a_member(json!(["a"]), json!(["x"]), false)]
-    fn sets(#[case] desired: Value, #[case] live: Value, #[case] expected: bool) {
+    fn set_is_compared_by_owned_members(#[case] desired: Value, #[case] live: Value, #[case] expected: bool) {
         assert_eq!(is_applied(&desired, &live, &json!({"v:\"a\"": {}})), expected);
     }
 
@@ -170,7 +174,11 @@ mod tests {
     #[case::changed_inside(json!({"fieldPath": "p"}), json!({"fieldPath": "q"}), false)]
     #[case::same_list(json!([{"a": 1}]), json!([{"a": 1, "b": 2}]), true)]
     #[case::longer_list(json!([{"a": 1}]), json!([{"a": 1}, {"a": 2}]), false)]
-    fn values_owned_as_a_whole(#[case] desired: Value, #[case] live: Value, #[case] expected: bool) {
+    fn atomic_list_is_compared_by_all_items(
+        #[case] desired: Value,
+        #[case] live: Value,
+        #[case] expected: bool,
+    ) {
         assert_eq!(is_applied(&desired, &live, &json!({})), expected);
     }
 
@@ -188,7 +196,7 @@ mod tests {
         assert_eq!(value, json!({"b": {"d": [{}]}}));
     }
 
-    /// Objects of nested maps, as most of an object is.
+    /// Objects of nested maps and atomic lists.
     fn objects() -> impl Strategy<Value = Value> {
         let leaf =
             prop_oneof![any_scalar(), prop::collection::vec(any_scalar(), 0..3).prop_map(Value::Array)];
@@ -213,7 +221,8 @@ mod tests {
         }
     }
 
-    /// What the server makes of `live` when `desired` is applied: what was owned goes, what is desired comes.
+    /// Applies `desired` to `live` as the API server does: removes owned fields that are not desired, sets desired
+    /// ones.
     fn merge(live: &mut Value, owned: &Value, desired: &Value) {
         match (live, desired) {
             (Value::Object(live), Value::Object(desired)) => {
@@ -236,14 +245,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_applied_needs_no_apply(mut live in objects(), before in objects(), desired in objects()) {
+        fn applied_object_needs_no_apply(mut live in objects(), before in objects(), desired in objects()) {
             merge(&mut live, &json!({}), &before);
             merge(&mut live, &field_set(&before), &desired);
             prop_assert!(is_applied(&desired, &live, &field_set(&desired)), "{desired} on {live}");
         }
 
         #[test]
-        fn another_wish_needs_an_apply(live in objects(), before in objects(), desired in objects()) {
+        fn changed_desired_object_needs_an_apply(live in objects(), before in objects(), desired in objects()) {
             let mut live = live;
             merge(&mut live, &json!({}), &before);
             prop_assert!(before == desired || !is_applied(&desired, &live, &field_set(&before)), "{desired} on {live}");

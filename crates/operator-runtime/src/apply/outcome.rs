@@ -1,4 +1,4 @@
-//! What a write came to.
+//! Results of writes.
 
 use crate::error::{Class, Classify};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -6,31 +6,31 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 /// Why an object was not written.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It is not ours.
-    #[error("{object} is controlled by {}, not by us: left alone", describe_owner(owner.as_deref()))]
+    /// Another object controls it, or none does.
+    #[error("{object} is controlled by {}, not by the expected owner: left unchanged", describe_owner(owner.as_deref()))]
     Foreign {
         /// Kind, namespace and name of the object.
         object: String,
-        /// Who controls it, if anybody.
+        /// The object that controls it, if any.
         owner: Option<Box<OwnerReference>>,
     },
-    /// The API server refused or did not answer.
+    /// The API server rejected the request or did not answer.
     #[error("cannot {verb} {object}")]
     Api {
-        /// What was tried.
+        /// The operation.
         verb: &'static str,
         /// Kind, namespace and name of the object.
         object: String,
-        /// What the server said.
+        /// The error of the client.
         #[source]
         source: kube::Error,
     },
-    /// The object does not become JSON.
+    /// The object cannot be serialised to JSON.
     #[error("cannot serialise {object}")]
     Serialise {
         /// Kind, namespace and name of the object.
         object: String,
-        /// What is wrong with it.
+        /// The error of the serialiser.
         #[source]
         source: serde_json::Error,
     },
@@ -50,14 +50,14 @@ impl Classify for Error {
     }
 }
 
-/// What became of an apply.
+/// The result of an apply.
 #[derive(Debug)]
 pub enum Applied<K> {
-    /// The object is new.
+    /// The object was created.
     Created(K),
     /// The object was applied.
     Changed(K),
-    /// The object is as wanted; nothing was sent.
+    /// The object is as desired; nothing was sent.
     Unchanged,
     /// The object is being deleted; nothing was sent.
     Terminating,
@@ -65,42 +65,42 @@ pub enum Applied<K> {
     Immutable,
 }
 
-/// What became of a create.
+/// The result of a create.
 #[derive(Debug)]
 pub enum Created<K> {
-    /// The object is new.
+    /// The object was created.
     New(K),
-    /// The object was there, under the same controller.
+    /// The object exists under the same controller.
     Existing(K),
-    /// The object was there and is being deleted: its name is not free yet.
+    /// An object of this name is being deleted; the name is not free yet.
     Terminating,
 }
 
-/// What became of a delete.
+/// The result of a delete.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Deleted {
-    /// The deletion was asked for, now or before.
+    /// The deletion was requested, now or earlier.
     Requested,
-    /// The object is gone.
+    /// The object does not exist.
     Gone,
-    /// The object is not the version that was decided on; nothing was deleted.
+    /// A precondition failed: the object is not the version that was decided on.
     Changed,
 }
 
-/// What became of a status.
+/// The result of a status write.
 #[derive(Debug, PartialEq, Eq)]
 pub enum StatusWrite {
     /// It was written.
     Written,
-    /// It was as wanted; nothing was sent.
+    /// It is as desired; nothing was sent.
     Unchanged,
-    /// The object is gone, or its spec is newer than the status; whoever handles the new spec writes it.
+    /// The object was deleted, or its spec is newer than the status; the reconcile of the new spec writes the status.
     Outdated,
 }
 
 fn describe_owner(owner: Option<&OwnerReference>) -> String {
     owner.map_or_else(
-        || "nobody".to_owned(),
+        || "no object".to_owned(),
         |owner| format!("{} {} (UID {})", owner.kind, owner.name, owner.uid),
     )
 }
