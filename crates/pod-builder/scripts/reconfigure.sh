@@ -1,5 +1,5 @@
 # Script of the Slurm operator: reconfigure
-# Tells slurmctld to read its configuration again whenever a file of it changes, and says what came of it.
+# Runs scontrol reconfigure whenever a configuration file changes, and logs the result.
 set -euo pipefail
 
 directory=/etc/slurm
@@ -7,12 +7,12 @@ interval=2
 retry=2
 longest=60
 
-say() {
+log() {
 	echo "$(date): $*"
 }
 
-# Paths and contents of the files. The kubelet swaps whole directories named ..something behind
-# symbolic links, so those are passed over and the links followed.
+# Hashes and paths of the files. The kubelet keeps the files in directories named ..something and
+# links to them, so those directories are skipped and the links are followed.
 contents() {
 	cd "$directory"
 	find . -path './..*' -prune -o \( -type f -o -type l \) "$@" -printf '%P\0' |
@@ -20,7 +20,8 @@ contents() {
 		xargs -0 -r sha256sum --
 }
 
-# What the configuration is called in messages. Keys are not part of it: nobody else may read them.
+# The name of the configuration in messages. Keys are excluded: the operator computes the same hash
+# without reading them.
 digest() {
 	(contents ! -name '*.key') | sha256sum | cut -c 1-64
 }
@@ -29,10 +30,10 @@ applied="$(contents)"
 refused=
 delay="$retry"
 due=0
-say "Watching $directory, now $(digest)"
+log "Watching $directory, now $(digest)"
 
 while :; do
-	# A file may vanish under our hands while the kubelet swaps; the next look tells.
+	# A file may vanish while the kubelet updates the volume; the next iteration retries.
 	if current="$(contents)" && [ "$current" != "$applied" ] &&
 		{ [ "$current" != "$refused" ] || [ "$SECONDS" -ge "$due" ]; }; then
 		name="$(digest)"
@@ -40,11 +41,11 @@ while :; do
 			delay="$retry"
 		fi
 		if answer="$(scontrol reconfigure 2>&1)"; then
-			say "Reconfigured to $name"
+			log "Reconfigured to $name"
 			applied="$current"
 			refused=
 		else
-			say "Reconfigure to $name failed: ${answer//$'\n'/; }"
+			log "Reconfigure to $name failed: ${answer//$'\n'/; }"
 			refused="$current"
 			due=$((SECONDS + delay))
 			delay=$((delay * 2 > longest ? longest : delay * 2))

@@ -1,4 +1,4 @@
-//! Whether two pod templates mean the same, so that nothing restarts for a difference that is none.
+//! Compares pod templates by meaning, so that a difference without effect restarts no pods.
 
 use crate::parts::{SCRIPT_CONTAINERS, SCRIPT_MARK};
 use crate::quantity::Quantity;
@@ -6,11 +6,11 @@ use crate::schema::{Field, OPAQUE, Object, Plain, TEMPLATE};
 use serde_json::{Map, Value};
 use slinky_api::labels::annotations;
 
-/// Set by `kubectl rollout restart`; to remove it would restart the pods once more.
+/// Set by `kubectl rollout restart`. Removing it would restart the pods again.
 const RESTARTED_AT: &str = "kubectl.kubernetes.io/restartedAt";
 
-/// Objects that say nothing when they are empty. Others do: an empty selector selects everything.
-const SAY_NOTHING_WHEN_EMPTY: &[&str] = &[
+/// Fields whose empty object means the same as none. Elsewhere it does not: an empty selector selects everything.
+const NO_OP_WHEN_EMPTY: &[&str] = &[
     "affinity",
     "annotations",
     "capabilities",
@@ -28,27 +28,27 @@ const SAY_NOTHING_WHEN_EMPTY: &[&str] = &[
     "securityContext",
 ];
 
-/// Whether an object in this field says nothing when it is empty.
+/// Whether an empty object in this field means the same as none.
 pub fn says_nothing_when_empty(field: &str) -> bool {
-    SAY_NOTHING_WHEN_EMPTY.contains(&field)
+    NO_OP_WHEN_EMPTY.contains(&field)
 }
 
-/// Who wrote the template that runs.
+/// The last writer of the live template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LastWriter {
     /// This operator, in any version.
     Us,
-    /// Another operator, which we replace.
+    /// Another operator, which this one replaces.
     Another,
 }
 
-/// True if `desired` asks for the pods that `live` asks for.
+/// Whether both templates result in the same pods.
 ///
-/// What the API server fills in makes no difference, nor does the text of the operator's own scripts: that of
-/// another version of ours, or, where [`LastWriter::Another`] wrote the template, that of the other operator.
+/// Ignores defaults set by the API server, and the text of the operator's own scripts: that of another version of this
+/// operator, or, if [`LastWriter::Another`] wrote the template, that of the other operator.
 pub fn same_template(live: &Value, desired: &Value, last_writer: LastWriter) -> bool {
     let (mut live, mut desired) = (canonical(live), canonical(desired));
-    equate_scripts(&mut live, &mut desired, last_writer);
+    equalise_scripts(&mut live, &mut desired, last_writer);
     live == desired
 }
 
@@ -61,14 +61,14 @@ fn canonical(template: &Value) -> Value {
         }
     }
     if let Some(Value::Object(spec)) = value.get_mut("spec") {
-        forget_pod_defaults(spec);
+        remove_dependent_defaults(spec);
     }
     simplify(&mut value, &TEMPLATE);
     value
 }
 
-/// Defaults that depend on other fields.
-fn forget_pod_defaults(spec: &mut Map<String, Value>) {
+/// Removes defaults that depend on other fields.
+fn remove_dependent_defaults(spec: &mut Map<String, Value>) {
     if spec.get("serviceAccount") == spec.get("serviceAccountName") {
         spec.remove("serviceAccount");
     }
@@ -92,14 +92,14 @@ fn forget_pod_defaults(spec: &mut Map<String, Value>) {
     }
 }
 
-/// An image without tag and digest is the latest one.
+/// An image without tag and digest has the tag `latest`.
 fn default_pull_policy(image: &str) -> &'static str {
     let name = image.rsplit('/').next().unwrap_or_default();
     let latest = !name.contains('@') && name.split_once(':').is_none_or(|(_, tag)| tag == "latest");
     if latest { "Always" } else { "IfNotPresent" }
 }
 
-/// Drops what says nothing.
+/// Drops fields without effect: empty values and defaults.
 fn simplify(value: &mut Value, schema: &Object) {
     let Value::Object(fields) = value else { return };
     for (key, value) in fields.iter_mut() {
@@ -114,14 +114,14 @@ fn simplify(value: &mut Value, schema: &Object) {
             None => simplify(value, &OPAQUE),
         }
     }
-    fields.retain(|key, value| !says_nothing(key, value) && !is_default(key, value, schema));
+    fields.retain(|key, value| !is_no_op(key, value) && !is_default(key, value, schema));
 }
 
 fn simplify_items(list: &mut Value, schema: &Object) {
     list.as_array_mut().into_iter().flatten().for_each(|item| simplify(item, schema));
 }
 
-/// `1`, `"1"` and `"1000m"` are one quantity.
+/// `1`, `"1"` and `"1000m"` are the same quantity.
 fn simplify_quantity(value: &mut Value) {
     let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     if let Ok(quantity) = text.parse::<Quantity>() {
@@ -129,7 +129,7 @@ fn simplify_quantity(value: &mut Value) {
     }
 }
 
-fn says_nothing(key: &str, value: &Value) -> bool {
+fn is_no_op(key: &str, value: &Value) -> bool {
     match value {
         Value::Null => true,
         Value::Array(items) => items.is_empty(),
@@ -149,12 +149,12 @@ fn is_default(key: &str, value: &Value, schema: &Object) -> bool {
     })
 }
 
-/// Makes scripts equal where their difference does not count.
-fn equate_scripts(live: &mut Value, desired: &mut Value, last_writer: LastWriter) {
+/// Makes the scripts equal if their difference is to be ignored.
+fn equalise_scripts(live: &mut Value, desired: &mut Value, last_writer: LastWriter) {
     for name in SCRIPT_CONTAINERS {
         let (Some(running), Some(ours)) = (script(live, name), script(desired, name)) else { continue };
-        let counts = !is_ours(ours) || (!is_ours(running) && last_writer == LastWriter::Us);
-        if !counts {
+        let is_change = !is_ours(ours) || (!is_ours(running) && last_writer == LastWriter::Us);
+        if !is_change {
             ours.clone_into(running);
         }
     }
@@ -164,7 +164,7 @@ fn is_ours(script: &str) -> bool {
     script.starts_with(SCRIPT_MARK)
 }
 
-/// The text that a container's command hands to a shell.
+/// The script in a container's `sh -c` command.
 fn script<'a>(template: &'a mut Value, container: &str) -> Option<&'a mut String> {
     let containers = template.pointer_mut("/spec/initContainers")?.as_array_mut()?;
     let container = containers.iter_mut().find(|candidate| candidate["name"] == container)?;

@@ -1,6 +1,6 @@
-//! A container of the operator with the user's changes.
+//! A container of the operator, merged with the user's overrides.
 
-use crate::merge::{merge, without_noise};
+use crate::merge::{merge, without_empty};
 use crate::schema::CONTAINER;
 use crate::typed::{self, TypeMismatch, read};
 use k8s_openapi::api::core::v1::Container;
@@ -9,11 +9,11 @@ use slinky_api::Raw;
 
 /// Merges the container that the user wrote in `field` over `base`.
 ///
-/// Arguments add up, defaults first. A probe keeps its handler unless the user brings one. An empty name is what
-/// client libraries write for no name, and changes nothing.
+/// The user's arguments are appended to the default ones. A probe keeps its handler unless the user sets one. An empty
+/// name is ignored: client libraries write it for no name.
 pub fn build_container(field: &str, base: &Container, user: &Raw<Container>) -> Result<Value, TypeMismatch> {
     let mut merged = typed::json(base);
-    let Some(mut patch) = without_noise(user.as_value()) else { return Ok(merged) };
+    let Some(mut patch) = without_empty(user.as_value()) else { return Ok(merged) };
     let _: Container = read(field, &patch)?;
     if let Some(fields) = patch.as_object_mut() {
         if fields.get("name").is_some_and(|name| name == "") {
@@ -26,12 +26,12 @@ pub fn build_container(field: &str, base: &Container, user: &Raw<Container>) -> 
     Ok(merge(merged, &patch, &CONTAINER))
 }
 
-/// Adds arguments after those that a built container has.
+/// Appends arguments to those of a built container.
 pub fn append_args(container: &mut Value, args: impl IntoIterator<Item = Value>) {
     extend_list(container, &["args"], args);
 }
 
-/// Adds items to the list at the end of a path of fields, which is made if it is not there.
+/// Appends items to the list at a path of fields, which is created if absent.
 pub(crate) fn extend_list(root: &mut Value, path: &[&str], items: impl IntoIterator<Item = Value>) {
     let Some((list, parents)) = path.split_last() else { return };
     let mut parent = root;

@@ -1,4 +1,4 @@
-//! Why a child cannot be built. Only an edit of what the user wrote helps.
+//! Why a child cannot be built. Only an edit of the custom resource helps.
 
 use crate::service::ServiceError;
 use crate::typed::TypeMismatch;
@@ -6,13 +6,13 @@ use crate::typed::TypeMismatch;
 /// Why a child cannot be built.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
-    /// Something that the user wrote is not what it should be.
+    /// A field of the user does not fit its type.
     #[error(transparent)]
     TypeMismatch(#[from] TypeMismatch),
-    /// The Service makes no sense.
+    /// The Service is invalid.
     #[error(transparent)]
     Service(#[from] ServiceError),
-    /// All of it together is no object of Kubernetes.
+    /// The merged JSON does not fit the type of the child.
     #[error("the object cannot be read back")]
     Malformed(#[from] serde_json::Error),
 }

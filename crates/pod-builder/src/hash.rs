@@ -1,17 +1,17 @@
-//! Content hashes on pod templates: when what a pod reads at start changes, its template does too.
+//! Hashes for annotations of pod templates, so that pods restart when content changes that they read at start.
 //!
-//! The algorithms are fixed: pods that run today carry their results, and another result would restart them.
+//! The algorithms are fixed: the templates of running pods have the hashes, and a different hash would restart them.
 
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// Hash of some bytes, in lower-case hex.
+/// SHA-256 in lower-case hex.
 pub fn hash_bytes(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }
 
-/// Hash of the values of a map in the order of their keys, joined without separator; empty if that is empty.
+/// Hash of the values of a map, concatenated in the order of their keys; empty if all values are empty.
 pub fn hash_values<V: AsRef<[u8]>>(map: &BTreeMap<String, V>) -> String {
     if map.values().all(|value| value.as_ref().is_empty()) {
         return String::new();
@@ -23,10 +23,10 @@ pub fn hash_values<V: AsRef<[u8]>>(map: &BTreeMap<String, V>) -> String {
     hex(&hasher.finalize())
 }
 
-/// The name of a configuration: a hash over the names and contents of its files.
+/// The name of a configuration: a hash of the names and contents of its files.
 ///
-/// The reconfigure container computes the same over what is mounted (keys aside), so that its log tells which
-/// configuration slurmctld took.
+/// The reconfigure container computes the same hash of the mounted files (without keys), so that its log shows which
+/// configuration slurmctld has loaded.
 pub fn hash_files<V: AsRef<[u8]>>(files: &BTreeMap<String, V>) -> String {
     let listing = files.iter().fold(String::new(), |mut listing, (name, content)| {
         // Writing to a String cannot fail.
@@ -48,22 +48,22 @@ fn hex(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    const OF_NOTHING: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
-    const OF_BUZZBAR: &str = "093635f9ad1c31773993253f0daf910da63189bb2cc120e0c89fbf2b57bb05fe";
+    const HASH_OF_NOTHING: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+    const HASH_OF_BUZZBAR: &str = "093635f9ad1c31773993253f0daf910da63189bb2cc120e0c89fbf2b57bb05fe";
 
     fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
         pairs.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect()
     }
 
     #[test]
-    fn bytes() {
-        assert_eq!(hash_bytes(b""), OF_NOTHING);
-        assert_eq!(hash_bytes(b"buzzbar"), OF_BUZZBAR);
+    fn hash_of_bytes_is_sha256() {
+        assert_eq!(hash_bytes(b""), HASH_OF_NOTHING);
+        assert_eq!(hash_bytes(b"buzzbar"), HASH_OF_BUZZBAR);
     }
 
     #[test]
-    fn values_in_the_order_of_their_keys() {
-        assert_eq!(hash_values(&map(&[("foo", "bar"), ("fizz", "buzz")])), OF_BUZZBAR);
+    fn values_are_hashed_in_the_order_of_their_keys() {
+        assert_eq!(hash_values(&map(&[("foo", "bar"), ("fizz", "buzz")])), HASH_OF_BUZZBAR);
         assert_eq!(hash_values(&map(&[])), "");
         assert_eq!(hash_values(&map(&[("foo", "")])), "");
     }

@@ -1,15 +1,15 @@
 //! Builds child objects and merges user overrides over the defaults of the operator.
 //!
-//! Pure functions: custom resource in, JSON of the child out. The operator's part is written with typed structs;
-//! the user's part stays the JSON that it is, so that nothing in it is lost ([`build_container`], [`Template`]).
-//! The result is JSON as well; [`keep_running_template`] keeps the pods that run when it means the same.
+//! Pure functions from a custom resource to the JSON of a child. The operator's defaults are typed structs; the user's
+//! overrides stay JSON, so that fields unknown to this build are not lost ([`build_container`], [`Template`]).
+//! [`keep_running_template`] prevents a restart of pods if the new template means the same as the live one.
 //!
-//! The merge is Kubernetes' strategic merge, and differs from it on purpose where that would ignore what the user
-//! wrote or build what the API server refuses:
+//! The merge is Kubernetes' strategic merge. It deviates where that would ignore a value of the user or produce an
+//! object that the API server rejects:
 //!
 //! - an explicit `false`, `0` or `""` replaces a default;
 //! - a probe keeps the default's handler unless the user gives one;
-//! - a volume given another source, or an environment variable given another kind of value, loses the former one;
+//! - a volume with another source, or an environment variable with another kind of value, loses the default one;
 //! - container ports of different protocols do not collapse into one.
 
 mod compare;

@@ -1,8 +1,8 @@
-//! Merges what the user wrote over what the operator would have written.
+//! Merges the user's overrides over the operator's defaults.
 //!
-//! The rules are those of Kubernetes' strategic merge, with one aim: what the user literally wrote counts. An
-//! explicit `false`, `0` or `""` replaces a default. What client libraries write without being asked does not:
-//! `null`, and empty objects and lists, change nothing.
+//! The rules are those of Kubernetes' strategic merge, except that explicit values always override: `false`, `0` or
+//! `""` replaces a default. `null` and empty objects and lists change nothing, because client libraries write them for
+//! unset fields.
 
 use crate::schema::{Field, HANDLERS, OPAQUE, Object, OneOf};
 use serde_json::{Map, Value};
@@ -10,22 +10,22 @@ use serde_json::{Map, Value};
 /// Merges `patch` over `base`, both of the type that `schema` describes.
 pub(crate) fn merge(base: Value, patch: &Value, schema: &Object) -> Value {
     let mut merged = base;
-    if let Some(patch) = without_noise(patch) {
+    if let Some(patch) = without_empty(patch) {
         merge_value(&mut merged, patch, schema);
     }
     merged
 }
 
-/// What is left of a value when that which says nothing is gone; `None` if nothing is.
+/// The value without nulls, empty objects and empty lists; `None` if nothing remains.
 ///
-/// Inside lists empty objects mean something (`emptyDir: {}`), and so they stay there.
-pub(crate) fn without_noise(value: &Value) -> Option<Value> {
+/// Inside lists empty objects stay, because there they have a meaning (`emptyDir: {}`).
+pub(crate) fn without_empty(value: &Value) -> Option<Value> {
     match value {
         Value::Null => None,
         Value::Array(items) if items.is_empty() => None,
         Value::Object(fields) => {
-            let kept: Map<_, _> = statements(fields)
-                .filter_map(|(key, value)| Some((key.clone(), without_noise(value)?)))
+            let kept: Map<_, _> = content_fields(fields)
+                .filter_map(|(key, value)| Some((key.clone(), without_empty(value)?)))
                 .collect();
             (!kept.is_empty()).then_some(Value::Object(kept))
         }
@@ -37,15 +37,15 @@ pub(crate) fn without_noise(value: &Value) -> Option<Value> {
 fn without_nulls(value: &Value) -> Value {
     match value {
         Value::Object(fields) => {
-            statements(fields).map(|(key, value)| (key.clone(), without_nulls(value))).collect()
+            content_fields(fields).map(|(key, value)| (key.clone(), without_nulls(value))).collect()
         }
         Value::Array(items) => items.iter().map(without_nulls).collect(),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
     }
 }
 
-/// The fields that say something; `$patch` and its like direct a patch and are no content.
-fn statements(fields: &Map<String, Value>) -> impl Iterator<Item = (&String, &Value)> {
+/// The fields with content: neither null nor a directive such as `$patch`.
+fn content_fields(fields: &Map<String, Value>) -> impl Iterator<Item = (&String, &Value)> {
     fields.iter().filter(|(key, value)| !value.is_null() && !key.starts_with('$'))
 }
 
@@ -57,7 +57,7 @@ fn merge_value(base: &mut Value, patch: Value, schema: &Object) {
 }
 
 fn merge_objects(base: &mut Map<String, Value>, patch: Map<String, Value>, schema: &Object) {
-    make_room(base, &patch, schema.one_of);
+    remove_alternatives(base, &patch, schema.one_of);
     for (key, value) in patch {
         match base.get_mut(&key) {
             Some(slot) => merge_field(slot, value, schema.field(&key)),
@@ -68,8 +68,8 @@ fn merge_objects(base: &mut Map<String, Value>, patch: Map<String, Value>, schem
     }
 }
 
-/// Drops the alternatives to what the patch sets.
-fn make_room(base: &mut Map<String, Value>, patch: &Map<String, Value>, one_of: OneOf) {
+/// Drops fields of the base that exclude those of the patch.
+fn remove_alternatives(base: &mut Map<String, Value>, patch: &Map<String, Value>, one_of: OneOf) {
     let excludes = |key: &str| match one_of {
         OneOf::Nothing => false,
         OneOf::AllButName => key != "name",
@@ -90,7 +90,7 @@ fn merge_field(slot: &mut Value, patch: Value, field: Option<&Field>) {
     }
 }
 
-/// An element of a merged list and where it stood in the base.
+/// An element of a merged list and its index in the base.
 struct Element {
     key: Option<Vec<Value>>,
     base_index: Option<usize>,
@@ -120,7 +120,7 @@ fn merge_lists(base: Vec<Value>, patch: Vec<Value>, keys: &[&str], schema: &Obje
     interleave(patched, rest)
 }
 
-/// Kubernetes' order: the patch leads, but an element of the base goes before those that followed it there.
+/// The order of a strategic merge: patch elements first, but an element of the base stays before those that follow it.
 fn interleave(patched: Vec<Element>, rest: Vec<Element>) -> Vec<Value> {
     let mut merged = Vec::with_capacity(patched.len() + rest.len());
     let mut rest = rest.into_iter().peekable();
@@ -136,7 +136,7 @@ fn interleave(patched: Vec<Element>, rest: Vec<Element>) -> Vec<Value> {
     merged
 }
 
-/// The values of the key fields; none if the first is missing. A port without a protocol is a TCP port.
+/// The values of the key fields; `None` if the first is missing. A port without a protocol is a TCP port.
 fn key_of(element: &Value, keys: &[&str]) -> Option<Vec<Value>> {
     let first = element.get(keys.first()?)?;
     let others =

@@ -1,4 +1,4 @@
-//! Labels and annotations of children, composed of layers.
+//! Labels and annotations of children, merged from layers.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
@@ -6,7 +6,7 @@ use slinky_api::labels::{App, Labels, annotations};
 use slinky_api::ownership::controller_reference;
 use std::collections::BTreeMap;
 
-/// Lays maps over one another; where keys are equal the later layer wins.
+/// Merges maps; for equal keys the later layer wins.
 pub fn merge_labels<'a>(layers: impl IntoIterator<Item = Option<&'a BTreeMap<String, String>>>) -> Labels {
     let mut result = Labels::new();
     for layer in layers.into_iter().flatten() {
@@ -15,7 +15,7 @@ pub fn merge_labels<'a>(layers: impl IntoIterator<Item = Option<&'a BTreeMap<Str
     result
 }
 
-/// Lays annotations over one another, without kubectl's copy of the parent: with it each `kubectl apply` of the
+/// Merges annotations, without kubectl's last-applied configuration of the parent: with it each `kubectl apply` of the
 /// parent would restart the pods.
 pub fn merge_annotations<'a>(
     layers: impl IntoIterator<Item = Option<&'a BTreeMap<String, String>>>,
@@ -25,7 +25,7 @@ pub fn merge_annotations<'a>(
     result
 }
 
-/// Metadata of a child of `owner`, which controls it.
+/// Metadata of a child that `owner` controls.
 pub fn child_metadata<K: Resource<DynamicType = ()>>(
     owner: &K,
     name: &str,
@@ -42,7 +42,7 @@ pub fn child_metadata<K: Resource<DynamicType = ()>>(
     }
 }
 
-/// Metadata of the pods of a workload that runs a `K`: the workload's, with annotations of ours on top.
+/// Metadata of the pods of a workload: the workload's, merged with the operator's own annotations.
 pub fn pod_metadata<K: App>(
     workload: &ObjectMeta,
     ours: impl IntoIterator<Item = (&'static str, String)>,
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_layer_wins() {
+    fn later_layer_wins() {
         let (parent, template) = (map(&[("a", "1"), ("b", "1")]), map(&[("b", "2"), ("c", "2")]));
         let ours = map(&[("c", "3")]);
         let layers = [Some(&parent), None, Some(&template), Some(&ours)];
@@ -77,13 +77,13 @@ mod tests {
     }
 
     #[test]
-    fn kubectls_copy_of_the_parent_stays_with_the_parent() {
+    fn last_applied_configuration_of_the_parent_is_not_copied() {
         let parent = map(&[("a", "1"), ("kubectl.kubernetes.io/last-applied-configuration", "{}")]);
         assert_eq!(merge_annotations([Some(&parent)]), map(&[("a", "1")]));
     }
 
     #[test]
-    fn pods_carry_what_their_workload_does_but_for_its_owner_and_ours_wins() {
+    fn pods_have_the_metadata_of_the_workload_without_its_owner_and_our_annotations_win() {
         let mut owner = LoginSet::new("front", LoginSetSpec::default());
         owner.metadata.uid = Some("u".to_owned());
         let workload =

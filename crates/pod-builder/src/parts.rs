@@ -1,4 +1,4 @@
-//! What the pods of several kinds are made of.
+//! Parts of pods that several kinds share.
 
 mod probes;
 mod sidecars;

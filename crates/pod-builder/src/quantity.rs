@@ -1,16 +1,16 @@
-//! Kubernetes quantities (`500m`, `1.5Gi`), exact to the billionth part.
+//! Kubernetes quantities (`500m`, `1.5Gi`), exact to 1e-9.
 
 use std::str::FromStr;
 
 const NANO: i128 = 1_000_000_000;
 
-/// An amount, whatever the unit it was written in.
+/// An amount, independent of the suffix that it was written with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Quantity {
     nanos: i128,
 }
 
-/// A text that is no quantity.
+/// A text that is not a quantity.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a quantity")]
 pub struct InvalidQuantity(pub String);
@@ -21,7 +21,7 @@ impl Quantity {
         div_ceil(self.nanos, NANO)
     }
 
-    /// The amount in billionth parts.
+    /// The amount in units of 1e-9.
     pub const fn nanos(self) -> i128 {
         self.nanos
     }
@@ -60,7 +60,7 @@ fn parse(text: &str) -> Option<i128> {
     Some(if negative { -nanos } else { nanos })
 }
 
-/// A suffix as a factor and a power of ten, both counted in billionth parts.
+/// A suffix as a factor, in units of 1e-9, and a power of ten.
 fn scale(suffix: &str) -> Option<(i128, i32)> {
     if let Some(power) = ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"].iter().position(|unit| *unit == suffix) {
         return Some((NANO << (10 * (power + 1)), 0));
@@ -81,7 +81,7 @@ fn scale(suffix: &str) -> Option<(i128, i32)> {
     Some((NANO, exponent))
 }
 
-/// Rounds up; Kubernetes never promises less than was asked for.
+/// Rounds up, as Kubernetes does: never less than was requested.
 const fn div_ceil(amount: i128, unit: i128) -> i128 {
     let whole = amount.div_euclid(unit);
     if amount.rem_euclid(unit) == 0 { whole } else { whole + 1 }
@@ -108,7 +108,7 @@ mod tests {
     #[case("+1", NANO)]
     #[case("1n", 1)]
     #[case("0.1n", 1)]
-    fn a_quantity_is_read_exactly(#[case] text: &str, #[case] nanos: i128) {
+    fn quantity_is_parsed_exactly(#[case] text: &str, #[case] nanos: i128) {
         assert_eq!(text.parse::<Quantity>().unwrap().nanos(), nanos);
     }
 
@@ -123,7 +123,7 @@ mod tests {
     #[case("1e")]
     #[case("1e99999999999")]
     #[case("9999999999999999999999999999999999999999")]
-    fn what_is_no_quantity_is_refused(#[case] text: &str) {
+    fn invalid_quantity_is_rejected(#[case] text: &str) {
         assert_eq!(text.parse::<Quantity>(), Err(InvalidQuantity(text.to_owned())));
     }
 }

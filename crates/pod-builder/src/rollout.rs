@@ -1,38 +1,38 @@
-//! How far a workload has come.
+//! Rollout progress of workloads.
 
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 
-/// How far a workload has come.
+/// The rollout progress of a workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rollout {
-    /// All pods are those that are wanted, and ready.
+    /// All pods are updated and ready.
     Complete,
-    /// Some are not yet: says how many, for people.
+    /// The rollout is not complete; the text states the progress.
     Underway(String),
 }
 
-/// Of a Deployment.
+/// The rollout of a Deployment.
 pub fn deployment_rollout(deployment: &Deployment) -> Rollout {
     let status = deployment.status.clone().unwrap_or_default();
     rollout(&Counts {
         is_observed: status.observed_generation >= deployment.metadata.generation,
-        wanted: deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1),
+        desired: deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1),
         updated: status.updated_replicas.unwrap_or_default(),
         ready: status.ready_replicas.unwrap_or_default(),
         all: status.replicas.unwrap_or_default(),
     })
 }
 
-/// Of a StatefulSet.
+/// The rollout of a StatefulSet.
 pub fn stateful_set_rollout(set: &StatefulSet) -> Rollout {
     let status = set.status.clone().unwrap_or_default();
-    // Where nothing changes the controller leaves out how many pods are updated.
-    let is_settled = status.current_revision.is_some() && status.current_revision == status.update_revision;
+    // Without a rollout in progress the StatefulSet controller omits updatedReplicas.
+    let is_updated = status.current_revision.is_some() && status.current_revision == status.update_revision;
     let updated = status.updated_replicas.unwrap_or_default();
     rollout(&Counts {
         is_observed: status.observed_generation >= set.metadata.generation,
-        wanted: set.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1),
-        updated: if is_settled { status.replicas } else { updated },
+        desired: set.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1),
+        updated: if is_updated { status.replicas } else { updated },
         ready: status.ready_replicas.unwrap_or_default(),
         all: status.replicas,
     })
@@ -40,25 +40,25 @@ pub fn stateful_set_rollout(set: &StatefulSet) -> Rollout {
 
 struct Counts {
     is_observed: bool,
-    wanted: i32,
+    desired: i32,
     updated: i32,
     ready: i32,
     all: i32,
 }
 
 fn rollout(counts: &Counts) -> Rollout {
-    let Counts { wanted, updated, ready, all, .. } = counts;
+    let Counts { desired, updated, ready, all, .. } = counts;
     if !counts.is_observed {
-        return Rollout::Underway("Kubernetes has not seen the latest change yet".to_owned());
+        return Rollout::Underway("Kubernetes has not observed the latest change yet".to_owned());
     }
-    if updated < wanted {
-        return Rollout::Underway(format!("{updated} of {wanted} pods are up to date"));
+    if updated < desired {
+        return Rollout::Underway(format!("{updated} of {desired} pods are up to date"));
     }
-    if all > wanted {
-        return Rollout::Underway(format!("{} old pods are still there", all - wanted));
+    if all > desired {
+        return Rollout::Underway(format!("{} old pods are not deleted yet", all - desired));
     }
-    if ready < wanted {
-        return Rollout::Underway(format!("{ready} of {wanted} pods are ready"));
+    if ready < desired {
+        return Rollout::Underway(format!("{ready} of {desired} pods are ready"));
     }
     Rollout::Complete
 }
@@ -74,18 +74,18 @@ mod tests {
     }
 
     #[rstest]
-    #[case::new(json!({}), underway("Kubernetes has not seen the latest change yet"))]
+    #[case::new(json!({}), underway("Kubernetes has not observed the latest change yet"))]
     #[case::stale(json!({ "observedGeneration": 1, "replicas": 2, "updatedReplicas": 2, "readyReplicas": 2 }),
-        underway("Kubernetes has not seen the latest change yet"))]
+        underway("Kubernetes has not observed the latest change yet"))]
     #[case::creating(json!({ "observedGeneration": 2, "replicas": 2, "updatedReplicas": 1 }),
         underway("1 of 2 pods are up to date"))]
-    #[case::old_ones_left(json!({ "observedGeneration": 2, "replicas": 3, "updatedReplicas": 2, "readyReplicas": 3 }),
-        underway("1 old pods are still there"))]
+    #[case::old_pods_left(json!({ "observedGeneration": 2, "replicas": 3, "updatedReplicas": 2, "readyReplicas": 3 }),
+        underway("1 old pods are not deleted yet"))]
     #[case::starting(json!({ "observedGeneration": 2, "replicas": 2, "updatedReplicas": 2, "readyReplicas": 1 }),
         underway("1 of 2 pods are ready"))]
     #[case::done(json!({ "observedGeneration": 2, "replicas": 2, "updatedReplicas": 2, "readyReplicas": 2 }),
         Rollout::Complete)]
-    fn a_deployment_is_complete_when_all_pods_are_new_and_ready(
+    fn deployment_is_complete_when_all_pods_are_updated_and_ready(
         #[case] status: Value,
         #[case] expected: Rollout,
     ) {
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_wanted_and_nothing_there_is_complete() {
+    fn deployment_scaled_to_zero_is_complete() {
         let deployment = json!({
             "metadata": { "generation": 1 },
             "spec": { "replicas": 0, "selector": {}, "template": {} },
@@ -108,11 +108,11 @@ mod tests {
     }
 
     #[rstest]
-    #[case::settled(json!({ "currentRevision": "a", "updateRevision": "a", "readyReplicas": 1 }), Rollout::Complete)]
+    #[case::no_rollout(json!({ "currentRevision": "a", "updateRevision": "a", "readyReplicas": 1 }), Rollout::Complete)]
     #[case::rolling(json!({ "currentRevision": "a", "updateRevision": "b", "readyReplicas": 1 }),
         underway("0 of 1 pods are up to date"))]
     #[case::restarting(json!({ "currentRevision": "a", "updateRevision": "a" }), underway("0 of 1 pods are ready"))]
-    fn a_stateful_set_that_changes_nothing_is_up_to_date(#[case] status: Value, #[case] expected: Rollout) {
+    fn stateful_set_without_a_rollout_is_up_to_date(#[case] status: Value, #[case] expected: Rollout) {
         let mut set = json!({
             "metadata": { "generation": 1 },
             "spec": { "replicas": 1, "selector": {}, "serviceName": "s", "template": {} },

@@ -1,25 +1,25 @@
-//! Keeps the pods that run when a new template means the same.
+//! Keeps the live pod template if the desired one means the same, so that pods are not restarted.
 
 use crate::compare::{LastWriter, same_template};
 use serde_json::Value;
 use slinky_api::labels::{TRUE, annotations};
 
-/// `workload` with the pod template of `live`, where the two mean the same.
+/// `workload` with the pod template of `live`, if the two mean the same.
 ///
-/// All of it: to leave out what says nothing (kubectl's copy of the parent, an empty field) would take it from pods whose
-/// template we wrote or took over, and so restart them.
+/// The live template is copied completely: omitting fields without effect (kubectl's last-applied configuration, an
+/// empty field) would remove them from a template that our field manager owns, and so restart the pods.
 ///
-/// `manager` is the field manager under which we write: with it `live` tells whether its template is ours. A template of
-/// another operator becomes ours as soon as we write the workload, which therefore remembers whose it was.
+/// `manager` is our field manager: the managedFields of `live` show whether we wrote its template. As soon as we write
+/// the workload we own the template of another operator, too, so an annotation records that it was inherited.
 #[must_use]
 pub fn keep_running_template(mut workload: Value, live: Option<&Value>, manager: &str) -> Value {
     let Some(live) = live else { return workload };
     let Some(running) = live.pointer("/spec/template") else { return workload };
     let last_writer = last_writer(live, manager);
-    if let Some(wanted) = workload.pointer_mut("/spec/template")
-        && same_template(running, wanted, last_writer)
+    if let Some(desired) = workload.pointer_mut("/spec/template")
+        && same_template(running, desired, last_writer)
     {
-        *wanted = running.clone();
+        *desired = running.clone();
         if last_writer == LastWriter::Another {
             workload["metadata"]["annotations"][annotations::INHERITED] = TRUE.into();
         }
@@ -27,7 +27,7 @@ pub fn keep_running_template(mut workload: Value, live: Option<&Value>, manager:
     workload
 }
 
-/// Who wrote the pod template of a workload.
+/// The last writer of a workload's pod template.
 fn last_writer(workload: &Value, manager: &str) -> LastWriter {
     let entries = workload.pointer("/metadata/managedFields").and_then(Value::as_array);
     let is_managed = entries
@@ -60,18 +60,18 @@ mod tests {
         workload
     }
 
-    fn kept(live: &Value, wanted: Value) -> Value {
-        keep_running_template(wanted, Some(live), "us")["spec"]["template"].clone()
+    fn template_with(live: &Value, desired: Value) -> Value {
+        keep_running_template(desired, Some(live), "us")["spec"]["template"].clone()
     }
 
     #[test]
-    fn a_script_of_another_operator_keeps_running() {
+    fn script_of_another_operator_is_kept() {
         let live = written_by("manager", workload("their script", "a:1", true));
-        assert_eq!(kept(&live, workload(OURS, "a:1", false)), live["spec"]["template"]);
+        assert_eq!(template_with(&live, workload(OURS, "a:1", false)), live["spec"]["template"]);
     }
 
     #[test]
-    fn a_script_of_another_operator_keeps_running_when_all_fields_have_become_ours() {
+    fn script_of_another_operator_is_kept_after_we_own_all_fields() {
         let live = written_by("manager", workload("their script", "a:1", true));
         let first = keep_running_template(workload(OURS, "a:1", false), Some(&live), "us");
         let mut taken_over = written_by("us", first.clone());
@@ -79,37 +79,41 @@ mod tests {
         let second = keep_running_template(workload(OURS, "a:1", false), Some(&taken_over), "us");
         assert_eq!(second, first);
         let changed = keep_running_template(workload(OURS, "a:2", false), Some(&taken_over), "us");
-        assert_eq!(changed, workload(OURS, "a:2", false), "nothing is inherited any more");
+        assert_eq!(changed, workload(OURS, "a:2", false), "a changed template is not inherited");
     }
 
     #[test]
-    fn a_real_change_takes_effect() {
+    fn changed_template_is_not_kept() {
         let live = written_by("manager", workload("their script", "a:1", true));
-        let wanted = workload(OURS, "a:2", false);
-        assert_eq!(kept(&live, wanted.clone()), wanted["spec"]["template"]);
+        let desired = workload(OURS, "a:2", false);
+        assert_eq!(template_with(&live, desired.clone()), desired["spec"]["template"]);
     }
 
     #[test]
-    fn what_says_nothing_is_not_taken_away() {
+    fn fields_without_effect_are_kept() {
         let mut live = workload(OURS, "a:1", true);
         live["spec"]["template"]["metadata"]["annotations"] = json!({ annotations::LAST_APPLIED: "{}" });
         live["spec"]["template"]["spec"]["affinity"] = json!({});
         for writer in ["manager", "us"] {
             let live = written_by(writer, live.clone());
-            assert_eq!(kept(&live, workload(OURS, "a:1", false)), live["spec"]["template"], "{writer}");
+            assert_eq!(
+                template_with(&live, workload(OURS, "a:1", false)),
+                live["spec"]["template"],
+                "{writer}"
+            );
         }
     }
 
     #[test]
-    fn a_script_that_a_user_took_back_does_not_keep_running() {
+    fn script_that_the_user_removed_is_not_kept() {
         let live = written_by("us", workload("a script of the user", "a:1", true));
-        let wanted = workload(OURS, "a:1", false);
-        assert_eq!(kept(&live, wanted.clone()), wanted["spec"]["template"]);
+        let desired = workload(OURS, "a:1", false);
+        assert_eq!(template_with(&live, desired.clone()), desired["spec"]["template"]);
     }
 
     #[test]
-    fn nothing_that_runs_is_nothing_to_keep() {
-        let wanted = workload(OURS, "a:1", false);
-        assert_eq!(keep_running_template(wanted.clone(), None, "us"), wanted);
+    fn workload_without_a_live_object_is_unchanged() {
+        let desired = workload(OURS, "a:1", false);
+        assert_eq!(keep_running_template(desired.clone(), None, "us"), desired);
     }
 }

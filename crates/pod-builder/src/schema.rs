@@ -1,23 +1,23 @@
-//! What the builder must know about the types inside a pod: how a field merges, and what the API server fills in.
+//! The types inside a pod: how their fields merge, and which defaults the API server sets.
 //!
-//! A field that is not described here merges by its JSON type (objects key by key, anything else as a whole) and
-//! has no default, so fields newer than this table work; at worst they cost a write that changes nothing.
+//! A field without a description merges by its JSON type (objects by key, anything else as a whole) and has no default,
+//! so fields newer than this table work; at worst they cause a write without effect.
 
 /// An object type.
 pub(crate) struct Object {
-    /// Fields that need more than their JSON type.
+    /// Fields that do not merge by their JSON type, or contain defaults.
     pub fields: &'static [(&'static str, Field)],
     /// Fields of which at most one may be set.
     pub one_of: OneOf,
-    /// Values that mean the same as no value at all.
+    /// Values that mean the same as an absent field.
     pub defaults: &'static [(&'static str, Plain)],
 }
 
-/// A field that needs more than its JSON type.
+/// The description of a field.
 pub(crate) enum Field {
-    /// An object of that type.
+    /// An object of this type.
     Object(&'static Object),
-    /// A list whose elements are known by these fields, and merge with the one of the same key.
+    /// A list whose elements have these key fields; elements of the same key merge.
     Keyed(&'static [&'static str], &'static Object),
     /// A list that is replaced as a whole.
     Atomic(&'static Object),
@@ -30,15 +30,16 @@ pub(crate) enum Field {
 /// Fields that exclude one another.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OneOf {
-    /// None do.
+    /// No fields.
     Nothing,
-    /// All but `name`. A field that is set again merges with its former value.
+    /// All fields except `name`. A field that is set in base and patch merges.
     AllButName,
-    /// The handlers of a probe or hook. A handler that is set again is new: half of an old one makes no sense.
+    /// The handlers of a probe or hook. A handler of the patch replaces the whole handler of the base: they do not
+    /// merge.
     Handlers,
 }
 
-/// A value in a table.
+/// A scalar default.
 #[derive(Clone, Copy)]
 pub(crate) enum Plain {
     Text(&'static str),
@@ -50,7 +51,7 @@ pub(crate) enum Plain {
 pub(crate) const HANDLERS: &[&str] = &["exec", "grpc", "httpGet", "sleep", "tcpSocket"];
 
 impl Object {
-    /// The description of a field, if it needs one.
+    /// The description of a field, if there is one.
     pub fn field(&self, name: &str) -> Option<&'static Field> {
         self.fields.iter().find(|(field, _)| *field == name).map(|(_, kind)| kind)
     }
@@ -67,7 +68,7 @@ const fn with_defaults(defaults: &'static [(&'static str, Plain)]) -> Object {
 use Field::{Atomic, Keyed, Object as Nested, Quantities, Quantity};
 use Plain::{Flag, Number, Text};
 
-/// An object of which nothing is known.
+/// An object of unknown type.
 pub(crate) static OPAQUE: Object = object(&[]);
 
 /// A pod template.
@@ -135,7 +136,7 @@ pub(crate) static CONTAINER: Object = Object {
 
 static RESOURCES: Object = object(&[("limits", Quantities), ("requests", Quantities)]);
 
-/// A container port: equal numbers of different protocols are different ports.
+/// A container port: ports of equal number and different protocol are different.
 pub(crate) static PORT: Object = with_defaults(&[
     ("hostIP", Text("")),
     ("hostPort", Number(0)),
@@ -167,7 +168,7 @@ static LIFECYCLE: Object = object(&[("postStart", Nested(&HOOK)), ("preStop", Ne
 static HOOK: Object =
     Object { fields: &[("httpGet", Nested(&HTTP_GET))], one_of: OneOf::Handlers, defaults: &[] };
 
-/// A zero in a probe's numbers asks for the default.
+/// In the numbers of a probe, zero means the default.
 static PROBE: Object = Object {
     fields: &[("grpc", Nested(&GRPC)), ("httpGet", Nested(&HTTP_GET))],
     one_of: OneOf::Handlers,

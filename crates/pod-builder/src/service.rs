@@ -1,4 +1,4 @@
-//! The spec of a Service: what the user wrote, with the component's port and selector.
+//! The spec of a Service: the user's spec, with the component's port and selector.
 
 use crate::typed::{self, TypeMismatch, read};
 use k8s_openapi::api::core::v1::{ServicePort, ServiceSpec};
@@ -14,35 +14,35 @@ pub enum ServiceError {
     /// The user's spec does not fit its type.
     #[error("service cannot be built")]
     TypeMismatch(#[from] TypeMismatch),
-    /// Two ports have one name.
+    /// Two ports have the same name.
     #[error("error validating Ports: port name '{0}' is already taken by another port")]
     PortName(String),
-    /// Two ports have one number.
+    /// Two ports have the same number.
     #[error("error validating Ports: port number '{0}' is already taken by another port")]
     PortNumber(i64),
 }
 
-/// The port through which a component is reached.
+/// The port of a component.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ComponentPort<'a> {
-    /// Its name, also that of the container port it leads to.
+    /// Its name, which is also that of the target port.
     pub name: &'a str,
-    /// Its number unless the user chose another.
+    /// Its number, unless the user sets another.
     pub default: i32,
 }
 
 /// Builds the spec of a component's Service.
 ///
-/// The component's port comes after the user's, and its selector wins. External addresses are never taken over:
-/// with them a user could draw the traffic of others (CVE-2020-8554).
+/// The component's port is appended to the user's, and its selector wins. `externalIPs` is dropped: with it a user
+/// could intercept traffic of others (CVE-2020-8554).
 pub fn build_service_spec(
     template: &ServiceTemplate,
     port: ComponentPort<'_>,
     selector: &Labels,
 ) -> Result<Value, ServiceError> {
-    let written = template.spec.as_value();
+    let user = template.spec.as_value();
     let typed: ServiceSpec =
-        if written.is_null() { ServiceSpec::default() } else { read("service.spec", written)? };
+        if user.is_null() { ServiceSpec::default() } else { read("service.spec", user)? };
     let ours = component_port(template, port);
     reject_duplicates(
         typed
@@ -53,7 +53,7 @@ pub fn build_service_spec(
             .chain([(Some(port.name), number(template.port, port.default))]),
     )?;
 
-    let mut spec = written.as_object().cloned().unwrap_or_default();
+    let mut spec = user.as_object().cloned().unwrap_or_default();
     spec.retain(|key, value| key != "externalIPs" && !value.is_null());
     append(&mut spec, "ports", ours);
     let mut labels = typed.selector.unwrap_or_default();
@@ -62,7 +62,7 @@ pub fn build_service_spec(
     Ok(Value::Object(spec))
 }
 
-/// Builds the spec of a Service without an address of its own: each pod has a name, also before it is ready.
+/// Builds the spec of a headless Service: each pod has a DNS name, also before it is ready.
 pub fn build_headless_spec(port: ComponentPort<'_>, selector: &Labels) -> Value {
     json!({
         "clusterIP": "None",
@@ -87,7 +87,7 @@ fn component_port(template: &ServiceTemplate, port: ComponentPort<'_>) -> Value 
     entry
 }
 
-/// Zero is how client libraries write no port.
+/// Client libraries write zero for no port.
 fn number(chosen: Option<i64>, default: i32) -> i64 {
     chosen.filter(|port| *port != 0).unwrap_or_else(|| default.into())
 }
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_from_the_user_gives_one_port() {
+    fn empty_user_spec_results_in_one_port() {
         let spec = build_service_spec(&template(Value::Null, 0, 0), SLURMCTLD, &selector()).unwrap();
         assert_eq!(
             spec,
@@ -144,9 +144,9 @@ mod tests {
     }
 
     #[test]
-    fn the_users_spec_is_kept_but_for_selector_keys_and_external_addresses() {
+    fn user_spec_is_kept_except_selector_keys_and_external_ips() {
         let user = json!({
-            "type": "NodePort", "clusterIP": null, "externalIPs": ["192.0.2.1"], "fieldOfTomorrow": 1,
+            "type": "NodePort", "clusterIP": null, "externalIPs": ["192.0.2.1"], "futureField": 1,
             "ports": [{ "name": "more", "port": 9, "targetPort": 9 }],
             "selector": { "app": "mine", "zone": "a" },
         });
@@ -154,7 +154,7 @@ mod tests {
         assert_eq!(
             spec,
             json!({
-                "type": "NodePort", "fieldOfTomorrow": 1,
+                "type": "NodePort", "futureField": 1,
                 "ports": [
                     { "name": "more", "port": 9, "targetPort": 9 },
                     { "name": "slurmctld", "port": 7000, "protocol": "TCP", "targetPort": "slurmctld", "nodePort": 31817 },
@@ -168,24 +168,24 @@ mod tests {
     #[case(json!({ "ports": [{ "name": "slurmctld", "port": 9 }] }), "error validating Ports: port name 'slurmctld' is already taken by another port")]
     #[case(json!({ "ports": [{ "name": "x", "port": 6817 }] }), "error validating Ports: port number '6817' is already taken by another port")]
     #[case(json!({ "ports": [{ "name": "x", "port": 1 }, { "name": "y", "port": 1, "protocol": "UDP" }] }), "error validating Ports: port number '1' is already taken by another port")]
-    fn ports_that_collide_are_refused(#[case] user: Value, #[case] message: &str) {
+    fn duplicate_ports_are_rejected(#[case] user: Value, #[case] message: &str) {
         let error = build_service_spec(&template(user, 0, 0), SLURMCTLD, &selector()).unwrap_err();
         assert_eq!(error.to_string(), message);
     }
 
     #[test]
-    fn an_ill_typed_spec_names_its_field() {
+    fn error_names_the_mistyped_field() {
         let user = json!({ "ports": [{ "port": "http" }] });
         let Err(ServiceError::TypeMismatch(error)) =
             build_service_spec(&template(user, 0, 0), SLURMCTLD, &selector())
         else {
-            panic!("must be refused")
+            panic!("must be rejected")
         };
         assert_eq!(error.path, "service.spec.ports[0].port");
     }
 
     #[test]
-    fn a_headless_service_names_pods_that_are_not_ready() {
+    fn headless_service_publishes_pods_that_are_not_ready() {
         let spec = build_headless_spec(SLURMCTLD, &selector());
         assert_eq!(spec["clusterIP"], "None");
         assert_eq!(spec["publishNotReadyAddresses"], true);

@@ -1,7 +1,7 @@
-//! A pod template: the operator's pod with the user's changes.
+//! A pod template: the operator's pod, merged with the user's overrides.
 
 use crate::container::extend_list;
-use crate::merge::{merge, without_noise};
+use crate::merge::{merge, without_empty};
 use crate::schema::POD;
 use crate::typed::{self, TypeMismatch, read};
 use k8s_openapi::api::core::v1::PodSpec;
@@ -10,26 +10,26 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use slinky_api::Raw;
 
-/// Where the required terms of pod anti-affinity are in a pod's spec.
+/// The path of the required terms of pod anti-affinity in a pod's spec.
 pub const REQUIRED_ANTI_AFFINITY: &[&str] =
     &["affinity", "podAntiAffinity", "requiredDuringSchedulingIgnoredDuringExecution"];
-/// Where the tolerations are in a pod's spec.
+/// The path of the tolerations in a pod's spec.
 pub const TOLERATIONS: &[&str] = &["tolerations"];
-/// Where the DNS search domains are in a pod's spec.
+/// The path of the DNS search domains in a pod's spec.
 pub const DNS_SEARCHES: &[&str] = &["dnsConfig", "searches"];
 
-/// The containers of the operator in a pod, as [`build_container`](crate::build_container) gives them.
+/// The operator's containers of a pod, as built by [`build_container`](crate::build_container).
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Containers {
-    /// Run first, or beside the others if they restart always.
+    /// Init containers; those with the restart policy `Always` are sidecars.
     pub init: Vec<Value>,
-    /// Do the work.
+    /// Main containers.
     pub main: Vec<Value>,
 }
 
-/// A pod template as it is sent to Kubernetes.
+/// A pod template.
 ///
-/// Its spec is JSON: it holds what the user wrote, fields that this build does not know included.
+/// Its spec is JSON, because the user's part may contain fields that this build does not know.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Template {
     /// Metadata of the pods.
@@ -41,7 +41,7 @@ pub struct Template {
 impl Template {
     /// Merges the pod spec that the user wrote in `field` over `base` and the operator's containers.
     ///
-    /// Containers add up, the operator's first; they do not merge by name.
+    /// The user's containers are appended to the operator's; they do not merge by name.
     pub fn build(
         metadata: ObjectMeta,
         base: &PodSpec,
@@ -49,7 +49,7 @@ impl Template {
         field: &str,
         user: &Raw<PodSpec>,
     ) -> Result<Self, TypeMismatch> {
-        let mut patch = without_noise(user.as_value()).unwrap_or_else(|| json!({}));
+        let mut patch = without_empty(user.as_value()).unwrap_or_else(|| json!({}));
         let _: PodSpec = read(field, &patch)?;
         let mut spec = typed::json(base);
         for (key, ours) in [("initContainers", containers.init), ("containers", containers.main)] {
@@ -65,18 +65,19 @@ impl Template {
         Ok(Self { metadata, spec: merge(spec, &patch, &POD) })
     }
 
-    /// Puts `item` at the end of a list, unless it is there: what the operator needs also beside a list of the user.
+    /// Appends `item` to a list, unless the list contains it: for items that the operator needs even if the user sets
+    /// the list.
     pub fn require(&mut self, path: &[&str], item: &impl Serialize) {
         let item = typed::json(item);
         let pointer: String = path.iter().flat_map(|field| ["/", field]).collect();
-        let listed =
+        let is_listed =
             self.spec.pointer(&pointer).and_then(Value::as_array).is_some_and(|list| list.contains(&item));
-        if !listed {
+        if !is_listed {
             extend_list(&mut self.spec, path, [item]);
         }
     }
 
-    /// The typed view of the spec, without fields that this build does not know.
+    /// The typed spec, without fields that this build does not know.
     pub fn pod_spec(&self) -> Result<PodSpec, TypeMismatch> {
         read("spec", &self.spec)
     }

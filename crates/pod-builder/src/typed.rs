@@ -1,23 +1,23 @@
-//! Between the typed view of Kubernetes objects and their JSON.
+//! Conversion between Kubernetes types and JSON.
 //!
-//! What users write into pod templates stays JSON, so that fields which this build does not know survive. Before it
-//! is used it must fit its type; if not, the error names the field.
+//! The user's part of a pod template stays JSON, so that fields which this build does not know are kept. It has to fit
+//! its type all the same; if it does not, the error names the field.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// A field whose content does not fit its type.
+/// A field whose value does not fit its type.
 #[derive(Debug, thiserror::Error)]
 #[error("{path} cannot be read")]
 pub struct TypeMismatch {
-    /// Where it is, beginning with the field of the custom resource.
+    /// The path of the field in the custom resource.
     pub path: String,
     #[source]
     source: serde_json::Error,
 }
 
-/// Reads JSON as a `T`. `root` names it in the error.
+/// Deserialises a `T`. `root` is the first part of the path in the error.
 pub fn read<T: DeserializeOwned>(root: &str, value: &Value) -> Result<T, TypeMismatch> {
     serde_path_to_error::deserialize(value).map_err(|error| {
         let path = error.path().to_string();
@@ -26,7 +26,7 @@ pub fn read<T: DeserializeOwned>(root: &str, value: &Value) -> Result<T, TypeMis
     })
 }
 
-/// The JSON of a Kubernetes type, which always has one: its maps have text as keys.
+/// The JSON of a Kubernetes type. Serialisation cannot fail, because map keys are strings.
 pub(crate) fn json(typed: &impl Serialize) -> Value {
     serde_json::to_value(typed).unwrap_or_default()
 }

@@ -1,6 +1,6 @@
-//! Which differences between a running pod template and a desired one count.
+//! Which differences between the live and the desired pod template are changes.
 
-#![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use pod_builder::parts::{initconf, logfile, reconfigure};
 use pod_builder::{LastWriter, same_template};
@@ -33,7 +33,7 @@ fn desired() -> Value {
     })
 }
 
-/// The same as an API server returns it.
+/// The same template as an API server returns it.
 fn live() -> Value {
     let mut live = desired();
     live["metadata"]["creationTimestamp"] = Value::Null;
@@ -73,17 +73,17 @@ fn same(live: &Value, last_writer: LastWriter) -> bool {
 }
 
 #[test]
-fn what_the_api_server_fills_in_makes_no_difference() {
+fn defaults_of_the_api_server_are_ignored() {
     assert!(same(&live(), LastWriter::Us));
     assert!(same_template(&desired(), &live(), LastWriter::Us));
 }
 
 #[rstest]
-#[case::restart("/metadata/annotations", json!({ "hash": "1", "kubectl.kubernetes.io/restartedAt": "now" }))]
-#[case::copied_annotation("/metadata/annotations", json!({ "hash": "1", "kubectl.kubernetes.io/last-applied-configuration": "{}" }))]
+#[case::restart_annotation("/metadata/annotations", json!({ "hash": "1", "kubectl.kubernetes.io/restartedAt": "now" }))]
+#[case::last_applied_configuration("/metadata/annotations", json!({ "hash": "1", "kubectl.kubernetes.io/last-applied-configuration": "{}" }))]
 #[case::quantity("/spec/containers/0/resources/limits", json!({ "cpu": "1000m", "memory": 1_073_741_824 }))]
-#[case::size("/spec/volumes/1/emptyDir", json!({ "medium": "", "sizeLimit": "1024Mi" }))]
-fn other_words_for_the_same_make_no_difference(#[case] pointer: &str, #[case] value: Value) {
+#[case::size_limit("/spec/volumes/1/emptyDir", json!({ "medium": "", "sizeLimit": "1024Mi" }))]
+fn equivalent_values_are_ignored(#[case] pointer: &str, #[case] value: Value) {
     let mut live = live();
     *live.pointer_mut(pointer).unwrap() = value;
     assert!(same(&live, LastWriter::Us));
@@ -103,7 +103,7 @@ fn other_words_for_the_same_make_no_difference(#[case] pointer: &str, #[case] va
 #[case("/spec/containers/0/env", json!([]))]
 #[case("/spec/volumes/1", json!({ "name": "run" }))]
 #[case("/spec/initContainers", json!([]))]
-fn what_changes_the_pod_counts(#[case] pointer: &str, #[case] value: Value) {
+fn change_of_the_pod_is_a_change(#[case] pointer: &str, #[case] value: Value) {
     let mut live = live();
     let (parent, key) = pointer.rsplit_once('/').unwrap();
     let parent = live.pointer_mut(parent).unwrap();
@@ -117,7 +117,7 @@ fn what_changes_the_pod_counts(#[case] pointer: &str, #[case] value: Value) {
 }
 
 #[test]
-fn an_empty_selector_is_not_no_selector() {
+fn empty_selector_differs_from_no_selector() {
     let with = |term: Value| {
         let mut template = desired();
         template["spec"]["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"] =
@@ -130,17 +130,17 @@ fn an_empty_selector_is_not_no_selector() {
 }
 
 #[rstest]
-#[case::our_older_script("# Script of the Slurm operator: old\ntrue", LastWriter::Us, true)]
-#[case::of_the_operator_before_us("#!/bin/sh\ntrue", LastWriter::Another, true)]
-#[case::of_the_user_who_took_it_back("#!/bin/sh\ntrue", LastWriter::Us, false)]
-fn the_text_of_our_scripts_does_not_count(
+#[case::older_script_of_ours("# Script of the Slurm operator: old\ntrue", LastWriter::Us, true)]
+#[case::script_of_the_replaced_operator("#!/bin/sh\ntrue", LastWriter::Another, true)]
+#[case::script_that_the_user_removed("#!/bin/sh\ntrue", LastWriter::Us, false)]
+fn text_of_operator_scripts_is_ignored(
     #[case] script: &str,
     #[case] writer: LastWriter,
     #[case] expected: bool,
 ) {
-    for (index, words) in [(0, 2), (1, 5)] {
+    for (index, position) in [(0, 2), (1, 5)] {
         let mut live = live();
-        live["spec"]["initContainers"][index]["command"][words] = json!(script);
+        live["spec"]["initContainers"][index]["command"][position] = json!(script);
         assert_eq!(same(&live, writer), expected);
     }
 }
@@ -148,16 +148,16 @@ fn the_text_of_our_scripts_does_not_count(
 #[rstest]
 #[case(json!(["sh", "-c", "echo mine"]))]
 #[case(json!(["tail", "-F", "x"]))]
-fn a_command_of_the_user_counts(#[case] command: Value) {
-    let mut wanted = desired();
-    wanted["spec"]["initContainers"][0]["command"] = command;
-    assert!(!same_template(&live(), &wanted, LastWriter::Another));
-    assert!(!same_template(&live(), &wanted, LastWriter::Us));
-    assert!(!same(&wanted, LastWriter::Us));
+fn command_of_the_user_is_a_change(#[case] command: Value) {
+    let mut changed = desired();
+    changed["spec"]["initContainers"][0]["command"] = command;
+    assert!(!same_template(&live(), &changed, LastWriter::Another));
+    assert!(!same_template(&live(), &changed, LastWriter::Us));
+    assert!(!same(&changed, LastWriter::Us));
 }
 
 #[test]
-fn initconf_is_looked_past_as_well() {
+fn script_of_initconf_is_ignored_by_container_name() {
     let with = |container: Value| json!({ "spec": { "initContainers": [container] } });
     let mut old = serde_json::to_value(initconf()).unwrap();
     old["command"][2] = json!("cp");
@@ -173,7 +173,7 @@ fn initconf_is_looked_past_as_well() {
 #[case("host:5000/b", "Always")]
 #[case("host:5000/b:1", "IfNotPresent")]
 #[case("a/b@sha256:00", "IfNotPresent")]
-fn the_default_pull_policy_depends_on_the_tag(#[case] image: &str, #[case] policy: &str) {
+fn default_pull_policy_depends_on_the_tag(#[case] image: &str, #[case] policy: &str) {
     let with =
         |policy: Value| json!({ "spec": { "containers": [{ "image": image, "imagePullPolicy": policy }] } });
     assert!(same_template(&with(json!(policy)), &with(Value::Null), LastWriter::Us));
@@ -181,7 +181,7 @@ fn the_default_pull_policy_depends_on_the_tag(#[case] image: &str, #[case] polic
 }
 
 #[test]
-fn a_port_of_the_host_network_is_a_port_of_the_host() {
+fn host_port_is_ignored_with_host_network_if_equal_to_the_container_port() {
     let same = |host_network: bool, host_port: i32| {
         let with = |port: Value| json!({ "spec": { "hostNetwork": host_network, "containers": [{ "ports": [port] }] } });
         let running = with(json!({ "containerPort": 22, "hostPort": host_port }));

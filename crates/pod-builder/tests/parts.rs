@@ -1,4 +1,4 @@
-//! The shared parts of pods, scripts included. Their JSON is part of templates: a change here can restart pods.
+//! The shared parts of pods, with scripts. Their JSON is part of pod templates: a change can restart pods.
 
 use pod_builder::parts::{
     SLURM_ETC, config_map_items, config_map_source, empty_dir, exec_probe, file_mount, http_probe, initconf,

@@ -1,6 +1,6 @@
-//! The scripts of the side containers, run by the shells they are made for.
+//! Runs the scripts of the sidecars and init containers in their shells.
 
-#![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use k8s_openapi::api::core::v1::Container;
 use pod_builder::hash_files;
@@ -24,7 +24,7 @@ fn directory(name: &str) -> PathBuf {
     path
 }
 
-/// Runs a shell that is ended after a while even if the test is not there to do so.
+/// Runs a shell with a timeout, so that it ends even if the test aborts.
 fn shell(name: &str, script: &str) -> Command {
     let mut command = Command::new("timeout");
     command.args(["20", name, "-c", script]);
@@ -40,7 +40,7 @@ fn terminate(child: &mut Child) -> Option<i32> {
 #[case(initconf(), "sh")]
 #[case(logfile("/x"), "sh")]
 #[case(reconfigure(), "bash")]
-fn a_script_is_valid_and_marked(#[case] container: Container, #[case] shell: &str) {
+fn script_is_valid_and_has_the_prefix(#[case] container: Container, #[case] shell: &str) {
     let script = script(&container);
     assert!(script.starts_with("# Script of the Slurm operator: "), "{script}");
     assert!(script.is_ascii() && !script.contains('\r'));
@@ -48,10 +48,10 @@ fn a_script_is_valid_and_marked(#[case] container: Container, #[case] shell: &st
 }
 
 #[test]
-fn logfile_shows_what_several_writers_wrote_and_stops_when_told() {
+fn logfile_prints_the_lines_of_several_writers_and_stops_on_sigterm() {
     let fifo = directory("logfile").join("deep/down/slurmd.log");
     fs::create_dir_all(fifo.parent().unwrap()).unwrap();
-    fs::write(&fifo, "an old log file is in the way").unwrap();
+    fs::write(&fifo, "an old log file at the same path").unwrap();
     let mut child = Command::new("sh")
         .args(["-c", &script(&logfile("/ignored"))])
         .env("SOCKET", &fifo)
@@ -63,12 +63,12 @@ fn logfile_shows_what_several_writers_wrote_and_stops_when_told() {
     for text in ["first daemon", "second daemon"] {
         let status =
             Command::new("timeout").args(["20", "sh", "-c", write, "sh"]).arg(&fifo).arg(text).status();
-        assert!(status.unwrap().success(), "nobody reads the FIFO");
+        assert!(status.unwrap().success(), "logfile does not read the FIFO");
         assert_eq!(lines.next().unwrap().unwrap(), text);
     }
     assert_eq!(fs::metadata(&fifo).unwrap().permissions().mode() & 0o111, 0o111);
     assert_eq!(terminate(&mut child), Some(0));
-    // Outside a container the reader outlives the script: let it see the end of its file.
+    // Outside a container the background `cat` outlives the script: opening and closing the FIFO ends it.
     let _ = Command::new("timeout").args(["0.2", "sh", "-c", ": > \"$1\"", "sh"]).arg(&fifo).status();
 }
 
@@ -81,9 +81,9 @@ fn initconf_copies_configuration_and_keys_and_guards_the_keys() {
         fs::write(volume.join(file), file).unwrap();
         std::os::unix::fs::symlink(volume.join(file), root.join("slurm").join(file)).unwrap();
     }
-    let here =
+    let local =
         script(&initconf()).replace("/mnt", root.to_str().unwrap()).replace("401:401", "$(id -u):$(id -g)");
-    assert!(shell("sh", &here).stdout(Stdio::null()).status().unwrap().success());
+    assert!(shell("sh", &local).stdout(Stdio::null()).status().unwrap().success());
     let copied: Vec<(String, u32)> = {
         let mut files: Vec<_> = fs::read_dir(root.join("etc/slurm")).unwrap().map(Result::unwrap).collect();
         files.sort_by_key(fs::DirEntry::file_name);
@@ -102,28 +102,28 @@ fn initconf_fails_when_a_file_cannot_be_copied() {
     fs::create_dir_all(root.join("etc/slurm/slurm.key")).unwrap();
     fs::write(root.join("slurm/slurm.key"), "").unwrap();
     fs::create_dir_all(root.join("etc/slurm/slurm.key/slurm.key")).unwrap();
-    let here =
+    let local =
         script(&initconf()).replace("/mnt", root.to_str().unwrap()).replace("401:401", "$(id -u):$(id -g)");
-    let output = shell("sh", &here).output().unwrap();
+    let output = shell("sh", &local).output().unwrap();
     assert!(!output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }
 
-/// A kubelet changes mounted files by swapping the directory that they are links into.
+/// The kubelet updates mounted files by replacing the directory to which their symbolic links point.
 #[test]
-fn reconfigure_acts_once_per_change_and_does_not_give_up() {
+fn reconfigure_runs_once_per_change_and_retries_on_failure() {
     let root = directory("reconfigure");
     let (etc, bin) = (root.join("etc"), root.join("bin"));
     for path in [&etc, &bin] {
         fs::create_dir_all(path).unwrap();
     }
-    let publish = |version: &str| {
+    let update = |version: &str| {
         let data = etc.join(format!("..{version}"));
         fs::create_dir_all(&data).unwrap();
         fs::write(data.join("slurm.conf"), version).unwrap();
         std::os::unix::fs::symlink(format!("..{version}"), etc.join("..data_tmp")).unwrap();
         fs::rename(etc.join("..data_tmp"), etc.join("..data")).unwrap();
     };
-    publish("one");
+    update("one");
     std::os::unix::fs::symlink("..data/slurm.conf", etc.join("slurm.conf")).unwrap();
     fs::write(etc.join("slurm.key"), "secret").unwrap();
     let scontrol = bin.join("scontrol");
@@ -134,27 +134,27 @@ fn reconfigure_acts_once_per_change_and_does_not_give_up() {
     .unwrap();
     fs::set_permissions(&scontrol, fs::Permissions::from_mode(0o755)).unwrap();
 
-    let here = script(&reconfigure())
+    let local = script(&reconfigure())
         .replace("/etc/slurm", etc.to_str().unwrap())
         .replace("interval=2", "interval=0.1")
         .replace("retry=2", "retry=0");
     let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
-    let mut child = shell("bash", &here).env("PATH", path).stdout(Stdio::piped()).spawn().unwrap();
+    let mut child = shell("bash", &local).env("PATH", path).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
-    let mut next = |wanted: &str| {
+    let mut expect_line = |expected: &str| {
         let line = lines.next().unwrap();
-        assert!(line.ends_with(wanted), "{line:?} instead of {wanted:?}");
+        assert!(line.ends_with(expected), "{line:?} instead of {expected:?}");
     };
-    next(&format!("Watching {}, now {}", etc.display(), digest("one")));
-    publish("two");
-    next(&format!("Reconfigure to {} failed: scontrol reconfigure; no", digest("two")));
-    next(&format!("Reconfigured to {}", digest("two")));
-    publish("three");
-    next(&format!("Reconfigured to {}", digest("three")));
+    expect_line(&format!("Watching {}, now {}", etc.display(), digest("one")));
+    update("two");
+    expect_line(&format!("Reconfigure to {} failed: scontrol reconfigure; no", digest("two")));
+    expect_line(&format!("Reconfigured to {}", digest("two")));
+    update("three");
+    expect_line(&format!("Reconfigured to {}", digest("three")));
     terminate(&mut child);
 }
 
-/// The name of a configuration whose only file besides the key has this content.
+/// The name of a configuration with this slurm.conf as the only file besides keys.
 fn digest(slurm_conf: &str) -> String {
     let files = [("slurm.conf".to_owned(), slurm_conf.as_bytes())].into();
     hash_files(&files)

@@ -1,6 +1,6 @@
-//! A pod of the operator with all kinds of changes by the user.
+//! Pods of the operator, merged with overrides of the user.
 
-#![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use k8s_openapi::api::core::v1::PodSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -32,8 +32,8 @@ fn build(user: Value) -> Template {
 
 #[rstest]
 #[case::absent(Value::Null)]
-#[case::what_go_clients_write(json!({ "containers": null, "securityContext": {}, "affinity": null, "tolerations": [] }))]
-fn what_says_nothing_changes_nothing(#[case] user: Value) {
+#[case::zero_values_of_go_clients(json!({ "containers": null, "securityContext": {}, "affinity": null, "tolerations": [] }))]
+fn null_and_empty_values_change_nothing(#[case] user: Value) {
     let mut expected = base();
     expected["containers"] = json!([{ "name": "slurmd" }]);
     expected["initContainers"] = json!([{ "name": "logfile" }]);
@@ -41,13 +41,13 @@ fn what_says_nothing_changes_nothing(#[case] user: Value) {
 }
 
 #[rstest]
-#[case::containers_follow_ours("containers", json!([{ "name": "slurmd" }, { "name": "a", "tty": false, "image": null }]),
+#[case::containers_are_appended("containers", json!([{ "name": "slurmd" }, { "name": "a", "tty": false, "image": null }]),
     json!([{ "name": "slurmd" }, { "name": "slurmd" }, { "name": "a", "tty": false }]))]
-#[case::init_containers_follow_ours("initContainers", json!([{ "name": "b" }, { "name": "a" }]),
+#[case::init_containers_are_appended("initContainers", json!([{ "name": "b" }, { "name": "a" }]),
     json!([{ "name": "logfile" }, { "name": "b" }, { "name": "a" }]))]
 #[case::explicit_zeros("securityContext", json!({ "runAsNonRoot": false, "runAsUser": 0, "fsGroup": 0 }),
     json!({ "runAsNonRoot": false, "runAsUser": 0, "fsGroup": 0 }))]
-#[case::no_grace_at_all("terminationGracePeriodSeconds", json!(0), json!(0))]
+#[case::grace_period_of_zero("terminationGracePeriodSeconds", json!(0), json!(0))]
 #[case::tolerations_are_replaced("tolerations", json!([{ "operator": "Exists" }]), json!([{ "operator": "Exists" }]))]
 #[case::searches_are_replaced("dnsConfig", json!({ "searches": ["a"], "nameservers": ["192.0.2.1"] }),
     json!({ "searches": ["a"], "nameservers": ["192.0.2.1"] }))]
@@ -62,8 +62,8 @@ fn what_says_nothing_changes_nothing(#[case] user: Value) {
         { "name": "z", "emptyDir": {} },
         { "name": "slurm-etc", "projected": { "defaultMode": 384, "sources": [{ "secret": { "name": "key" } }] } },
         { "name": "run", "emptyDir": { "medium": "Memory" } }]))]
-#[case::field_of_tomorrow("fieldOfTomorrow", json!([{ "x": {} }]), json!([{ "x": {} }]))]
-fn what_the_user_wrote_counts(#[case] field: &str, #[case] user: Value, #[case] expected: Value) {
+#[case::unknown_field("futureField", json!([{ "x": {} }]), json!([{ "x": {} }]))]
+fn value_of_the_user_is_merged(#[case] field: &str, #[case] user: Value, #[case] expected: Value) {
     let template = build(json!({ field: user }));
     assert_eq!(template.spec[field], expected);
     let mut rest = template.spec.clone();
@@ -73,7 +73,7 @@ fn what_the_user_wrote_counts(#[case] field: &str, #[case] user: Value, #[case] 
 }
 
 #[test]
-fn what_is_required_stands_beside_the_users_list_and_only_once() {
+fn required_item_is_added_once_to_the_list_of_the_user() {
     let term = json!({ "topologyKey": "kubernetes.io/hostname" });
     let mut template = build(json!({
         "affinity": { "podAntiAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": [{ "topologyKey": "zone" }] } },
@@ -91,17 +91,17 @@ fn what_is_required_stands_beside_the_users_list_and_only_once() {
     assert_eq!(template.spec["tolerations"], json!([{ "operator": "Exists" }, { "key": "worker" }]));
     assert_eq!(template.spec["dnsConfig"]["searches"], json!(["workers.ns"]));
 
-    let mut alone = build(Value::Null);
-    alone.require(REQUIRED_ANTI_AFFINITY, &term);
+    let mut without_user_list = build(Value::Null);
+    without_user_list.require(REQUIRED_ANTI_AFFINITY, &term);
     assert_eq!(
-        alone.spec["affinity"],
+        without_user_list.spec["affinity"],
         json!({ "podAntiAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": [term] } })
     );
 }
 
 #[test]
-fn the_typed_view_shows_the_merged_pod() {
-    let spec = build(json!({ "hostname": "n-", "fieldOfTomorrow": 1 })).pod_spec().unwrap();
+fn typed_spec_is_that_of_the_merged_pod() {
+    let spec = build(json!({ "hostname": "n-", "futureField": 1 })).pod_spec().unwrap();
     assert_eq!(spec.hostname.as_deref(), Some("n-"));
     assert_eq!(spec.containers.len(), 1);
 }
@@ -110,7 +110,7 @@ fn the_typed_view_shows_the_merged_pod() {
 #[case(json!({ "containers": [{ "name": "a" }, { "image": 5 }] }), "template.spec.containers[1].image cannot be read")]
 #[case(json!({ "hostNetwork": "yes" }), "template.spec.hostNetwork cannot be read")]
 #[case(json!(["x"]), "template.spec cannot be read")]
-fn content_that_does_not_fit_is_named(#[case] user: Value, #[case] message: &str) {
+fn error_names_the_mistyped_field(#[case] user: Value, #[case] message: &str) {
     let base = PodSpec::default();
     let built = Template::build(
         ObjectMeta::default(),

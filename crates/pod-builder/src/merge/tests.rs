@@ -17,32 +17,36 @@ fn names(list: &Value) -> String {
 }
 
 #[rstest]
-#[case::strangers_lead("SACKD_OPTIONS", "A B", "A B SACKD_OPTIONS")]
-#[case::a_known_one_waits_for_those_before_it("A B C", "B X", "A B X C")]
-#[case::stranger_first("A B C", "X B", "X A B C")]
-#[case::the_patch_has_its_own_order("A B C", "C A", "B C A")]
+#[case::new_elements_first("SACKD_OPTIONS", "A B", "A B SACKD_OPTIONS")]
+#[case::base_order_before_a_patched_element("A B C", "B X", "A B X C")]
+#[case::new_element_before_a_patched_one("A B C", "X B", "X A B C")]
+#[case::patch_order_wins("A B C", "C A", "B C A")]
 #[case::in_place("TOPOLOGY CPUS MEMORY", "CPUS MINE", "TOPOLOGY CPUS MINE MEMORY")]
-#[case::all_known("A B", "A B", "A B")]
-#[case::equal_keys_collapse("A", "X X A A", "X A")]
-fn merged_lists_are_in_kubernetes_order(#[case] base: &str, #[case] patch: &str, #[case] merged: &str) {
+#[case::no_new_element("A B", "A B", "A B")]
+#[case::duplicate_keys_merge("A", "X X A A", "X A")]
+fn merged_list_has_the_order_of_a_strategic_merge(
+    #[case] base: &str,
+    #[case] patch: &str,
+    #[case] merged: &str,
+) {
     let result = merge(json!({ "env": envs(base) }), &json!({ "env": envs(patch) }), &CONTAINER);
     assert_eq!(names(&result["env"]), merged);
 }
 
 #[test]
-fn a_list_that_the_base_lacks_is_taken_as_it_is() {
+fn list_that_the_base_lacks_is_copied_unchanged() {
     let result = merge(json!({}), &json!({ "env": envs("B A B") }), &CONTAINER);
     assert_eq!(names(&result["env"]), "B A B");
 }
 
 #[test]
-fn elements_without_a_key_are_kept_apart() {
+fn elements_without_a_key_are_not_merged() {
     let patch = json!({ "env": [{ "value": "x" }, "odd", { "value": "y" }] });
     let result = merge(json!({ "env": envs("A") }), &patch, &CONTAINER);
     assert_eq!(result["env"], json!([{ "value": "x" }, "odd", { "value": "y" }, { "name": "A" }]));
 }
 
-/// JSON that resembles containers and pods closely enough to reach every rule; `list` shapes its lists.
+/// JSON similar enough to containers and pods to reach every rule; `list` builds its lists.
 fn value(list: fn(Vec<Value>) -> Value) -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -84,7 +88,7 @@ fn value(list: fn(Vec<Value>) -> Value) -> impl Strategy<Value = Value> {
     })
 }
 
-/// A list of objects with keys of their own, as a valid object has it.
+/// A list of objects with unique keys, as in a valid object.
 fn keyed(items: Vec<Value>) -> Value {
     let key = |index: usize| json!({ "name": index, "containerPort": index, "mountPath": index });
     items
@@ -102,15 +106,15 @@ const SCHEMAS: [&Object; 2] = [&CONTAINER, &POD];
 
 proptest! {
     #[test]
-    fn noise_changes_nothing(base in value(Value::from)) {
-        let noise = json!({ "env": null, "securityContext": {}, "volumes": [], "x": { "x": null }, "$patch": "delete" });
-        for (noise, schema) in [Value::Null, json!({}), noise].iter().flat_map(|noise| SCHEMAS.map(|s| (noise, s))) {
-            prop_assert_eq!(&merge(base.clone(), noise, schema), &base);
+    fn null_and_empty_values_change_nothing(base in value(Value::from)) {
+        let empty = json!({ "env": null, "securityContext": {}, "volumes": [], "x": { "x": null }, "$patch": "delete" });
+        for (patch, schema) in [Value::Null, json!({}), empty].iter().flat_map(|patch| SCHEMAS.map(|s| (patch, s))) {
+            prop_assert_eq!(&merge(base.clone(), patch, schema), &base);
         }
     }
 
     #[test]
-    fn merging_twice_is_merging_once(base in value(keyed), patch in value(keyed)) {
+    fn merge_is_idempotent(base in value(keyed), patch in value(keyed)) {
         for schema in SCHEMAS {
             let once = merge(base.clone(), &patch, schema);
             prop_assert_eq!(&merge(once.clone(), &patch, schema), &once);
@@ -118,13 +122,13 @@ proptest! {
     }
 
     #[test]
-    fn any_json_can_be_merged_over_any_other(base in value(Value::from), patch in value(Value::from)) {
+    fn scalars_of_any_patch_override_any_base(base in value(Value::from), patch in value(Value::from)) {
         for schema in SCHEMAS {
             let merged = merge(base.clone(), &patch, schema);
             let fields = patch.as_object().into_iter().flatten();
             let scalars = fields.filter(|(key, value)| !key.starts_with('$') && (value.is_boolean() || value.is_i64()));
             for (key, value) in scalars {
-                prop_assert_eq!(&merged[key], value, "what the user wrote counts");
+                prop_assert_eq!(&merged[key], value, "the value of the patch");
             }
         }
     }

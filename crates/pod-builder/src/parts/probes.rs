@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{ExecAction, HTTPGetAction, Probe, TCPSocketAction};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-/// Asks `path` on a named port.
+/// Requests `path` on a named port.
 pub fn http_probe(path: &str, port: &str) -> Probe {
     Probe {
         http_get: Some(HTTPGetAction {
@@ -29,7 +29,7 @@ pub fn exec_probe(command: &[&str]) -> Probe {
     Probe { exec: Some(ExecAction { command: Some(command) }), ..Probe::default() }
 }
 
-/// Gives the daemon a minute before the container is restarted.
+/// Restarts the container after one minute of failures.
 pub fn with_one_minute_threshold(probe: Probe) -> Probe {
     Probe { failure_threshold: Some(6), period_seconds: Some(10), ..probe }
 }

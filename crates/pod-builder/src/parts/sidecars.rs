@@ -1,7 +1,7 @@
-//! Containers that help a daemon: its log, its configuration, its keys.
+//! Init containers and sidecars of daemons: log, configuration, keys.
 //!
-//! Their scripts are text of a pod template, so a changed script would restart pods; [`same_template`] looks past
-//! them. The first line of each script tells ours from others.
+//! Their scripts are part of the pod template, so a changed script would restart pods; [`same_template`] ignores such a
+//! change. The first line of each script identifies it as one of this operator.
 //!
 //! [`same_template`]: crate::same_template
 
@@ -9,9 +9,9 @@ use super::volumes::{AUTH_SOCKET, LOG_FILES, SLURM_CONFIG, SLURM_ETC, mount, rea
 use k8s_openapi::api::core::v1::{Container, EnvVar};
 use slinky_api::names::SLURM_USER;
 
-/// Names of the containers whose command ends in a script of ours.
+/// Names of the containers whose command ends in a script of this operator.
 pub(crate) const SCRIPT_CONTAINERS: &[&str] = &["initconf", "logfile", "reconfigure"];
-/// How each script of ours begins.
+/// The prefix of each script of this operator.
 pub(crate) const SCRIPT_MARK: &str = "# Script of the Slurm operator: ";
 
 const INITCONF: &str = include_str!("../../scripts/initconf.sh");
@@ -20,7 +20,7 @@ const RECONFIGURE: &str = include_str!("../../scripts/reconfigure.sh");
 
 const SHELL: &[&str] = &["sh", "-c"];
 
-/// Copies configuration and keys to where the daemons of a login pod may read them, before they start.
+/// Copies configuration and keys of a login pod to a volume where its daemons may read them, before they start.
 pub fn initconf() -> Container {
     Container {
         name: "initconf".to_owned(),
@@ -34,7 +34,7 @@ pub fn initconf() -> Container {
     }
 }
 
-/// Shows the log of a daemon that writes to `path`.
+/// Prints the log of a daemon that writes to `path`.
 pub fn logfile(path: &str) -> Container {
     Container {
         name: "logfile".to_owned(),
@@ -46,7 +46,7 @@ pub fn logfile(path: &str) -> Container {
     }
 }
 
-/// Tells slurmctld to read its configuration again when the files change.
+/// Runs `scontrol reconfigure` when the configuration files change.
 pub fn reconfigure() -> Container {
     Container {
         name: "reconfigure".to_owned(),

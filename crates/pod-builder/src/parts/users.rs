@@ -1,8 +1,8 @@
-//! Whom the processes of a pod run as.
+//! Users of pods and containers.
 
 use k8s_openapi::api::core::v1::{PodSecurityContext, SecurityContext};
 
-/// A pod of this user and of the group with the same number, which may read its volumes.
+/// A pod that runs as this user and the group of the same id, which may read its volumes.
 pub fn pod_user(id: i64) -> PodSecurityContext {
     PodSecurityContext {
         run_as_non_root: Some(true),
@@ -13,7 +13,7 @@ pub fn pod_user(id: i64) -> PodSecurityContext {
     }
 }
 
-/// A container of this user and of the group with the same number.
+/// A container that runs as this user and the group of the same id.
 pub fn container_user(id: i64) -> SecurityContext {
     SecurityContext {
         run_as_non_root: Some(true),

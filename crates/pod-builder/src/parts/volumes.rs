@@ -7,11 +7,11 @@ use k8s_openapi::api::core::v1::{
 
 /// Slurm's configuration directory.
 pub const SLURM_ETC: &str = "slurm-etc";
-/// What [`initconf`](super::initconf) copies into the configuration directory.
+/// The files that [`initconf`](super::initconf) copies to the configuration directory.
 pub const SLURM_CONFIG: &str = "slurm-config";
-/// The FIFO through which a daemon's log reaches [`logfile`](super::logfile).
+/// The FIFO from which [`logfile`](super::logfile) reads a daemon's log.
 pub const LOG_FILES: &str = "slurm-logfile";
-/// The socket through which slurmctld's own pod talks to it.
+/// The auth socket by which containers of its own pod connect to slurmctld.
 pub const AUTH_SOCKET: &str = "slurm-authsocket";
 
 /// A directory in memory.
@@ -26,12 +26,12 @@ pub fn memory_dir(name: &str) -> Volume {
     }
 }
 
-/// A directory that lives as long as the pod.
+/// A directory with the lifetime of the pod.
 pub fn empty_dir(name: &str) -> Volume {
     Volume { name: name.to_owned(), empty_dir: Some(EmptyDirVolumeSource::default()), ..Volume::default() }
 }
 
-/// A directory with files from several sources; of equal files the last one is seen.
+/// A directory with files from several sources; for equal paths the last source wins.
 pub fn projected(name: &str, mode: i32, sources: Vec<VolumeProjection>) -> Volume {
     Volume {
         name: name.to_owned(),
@@ -64,7 +64,7 @@ pub fn config_map_source(name: &str) -> VolumeProjection {
     }
 }
 
-/// A key as a file, with a mode of its own if one is given.
+/// A key as a file, optionally with its own mode.
 pub fn item(key: &str, path: &str, mode: Option<i32>) -> KeyToPath {
     KeyToPath { key: key.to_owned(), path: path.to_owned(), mode }
 }
@@ -79,7 +79,7 @@ pub fn read_only(mount: VolumeMount) -> VolumeMount {
     VolumeMount { read_only: Some(true), ..mount }
 }
 
-/// Mounts one file of a volume into a directory, read-only. Such a mount never follows changes of the file.
+/// Mounts one file of a volume, read-only. Such a mount is not updated when the file changes.
 pub fn file_mount(volume: &str, file: &str, path: &str) -> VolumeMount {
     VolumeMount { sub_path: Some(file.to_owned()), ..read_only(mount(volume, path)) }
 }
