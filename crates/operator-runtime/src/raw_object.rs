@@ -93,7 +93,7 @@ mod tests {
     fn fields_unknown_to_this_build_are_kept() {
         let json = json!({
             "metadata": { "name": "a" },
-            "spec": { "replicas": 2, "template": { "spec": { "fieldOfTomorrow": [0, false, ""] } } },
+            "spec": { "replicas": 2, "template": { "spec": { "futureField": [0, false, ""] } } },
         });
         let raw: RawObject<Deployment> = serde_json::from_value(json.clone()).unwrap();
         assert_eq!((raw.name_any().as_str(), raw.spec.as_ref().unwrap().replicas), ("a", Some(2)));

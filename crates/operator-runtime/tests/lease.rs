@@ -1,6 +1,6 @@
 //! Leader election with a faulty API server, on a paused clock.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail as tests do")]
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "test helpers may panic")]
 
 use futures::future::BoxFuture;
 use http::{Method, Request, Response, StatusCode};

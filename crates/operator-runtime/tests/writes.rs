@@ -1,11 +1,6 @@
 //! The exact requests of each write, and the cases in which none is sent.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "helpers of tests fail as tests do"
-)]
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "test helpers may panic")]
 
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
