@@ -13,6 +13,7 @@
 //! - container ports of different protocols do not collapse into one.
 
 mod compare;
+mod component_service;
 mod container;
 mod content;
 mod error;
@@ -30,6 +31,7 @@ mod template;
 mod typed;
 
 pub use compare::{LastWriter, same_template, says_nothing_when_empty};
+pub use component_service::{ComponentService, build_component_service};
 pub use container::{append_args, build_container};
 pub use content::roll_on_change;
 pub use error::BuildError;
