@@ -1,23 +1,22 @@
-//! Puts a plan into effect.
+//! Writes the children of a plan.
 
 use crate::observe::Observed;
 use crate::plan::Plan;
 use k8s_openapi::api::apps::v1::Deployment;
 use operator_runtime::{ChildWriter, RawObject, Scope, StepErrors};
-use slinky_api::v1beta1::RestApi;
 
-/// What became of a plan.
+/// Result of a plan's steps.
 pub struct Outcome {
-    /// The Deployment as it is now.
+    /// The Deployment as it is now; `None` if its step failed or an old one is being deleted.
     pub deployment: Option<RawObject<Deployment>>,
-    /// What went wrong.
+    /// The steps that failed.
     pub result: Result<(), StepErrors>,
 }
 
-/// Makes the children what they should be.
-pub async fn execute(plan: Plan, restapi: &RestApi, observed: &Observed, scope: &Scope) -> Outcome {
-    let mut pass = ChildWriter::new(scope, restapi);
-    pass.apply("Service", plan.service, observed.service.as_deref()).await;
-    let deployment = pass.apply("Deployment", plan.deployment, observed.deployment.as_deref()).await;
-    Outcome { deployment, result: pass.finish() }
+/// Writes the children. A failed step does not stop the other.
+pub async fn execute(plan: Plan, observed: &Observed, scope: &Scope) -> Outcome {
+    let mut children = ChildWriter::new(scope, observed.restapi.as_ref());
+    children.apply("Service", plan.service, observed.service.as_deref()).await;
+    let deployment = children.apply("Deployment", plan.deployment, observed.deployment.as_deref()).await;
+    Outcome { deployment, result: children.finish() }
 }

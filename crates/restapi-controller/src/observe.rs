@@ -1,4 +1,4 @@
-//! What a RestApi depends on, from caches. The Deployment is read where they have none.
+//! Reads the Controller and the children of a RestApi from caches. The Deployment is read live if it is not cached.
 
 use crate::controller::Context;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -9,8 +9,10 @@ use slinky_api::names::restapi_workload;
 use slinky_api::v1beta1::{Controller, RestApi};
 use std::sync::Arc;
 
-/// What there is.
+/// Everything that a decision about a RestApi depends on.
 pub struct Observed {
+    /// The RestApi.
+    pub restapi: Arc<RestApi>,
     /// The Controller of the Slurm cluster.
     pub controller: Option<Arc<Controller>>,
     /// The Service of slurmrestd.
@@ -19,8 +21,8 @@ pub struct Observed {
     pub deployment: Option<Arc<RawObject<Deployment>>>,
 }
 
-/// Looks around.
-pub async fn observe(restapi: &RestApi, context: &Context) -> Result<Observed, kube::Error> {
+/// Reads the state of one RestApi.
+pub async fn observe(restapi: Arc<RestApi>, context: &Context) -> Result<Observed, kube::Error> {
     let namespace = restapi.namespace().unwrap_or_default();
     let child = restapi_workload(&restapi.name_any());
     let deployment = cached_or_live(&context.deployments, context.scope.client(), &namespace, &child).await?;
@@ -28,5 +30,6 @@ pub async fn observe(restapi: &RestApi, context: &Context) -> Result<Observed, k
         controller: find(&context.controllers, &namespace, &restapi.spec.controller_ref.name),
         service: find(&context.services, &namespace, &child),
         deployment,
+        restapi,
     })
 }

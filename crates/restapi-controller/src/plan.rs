@@ -1,14 +1,12 @@
-//! Decides what the children of a RestApi should be.
+//! Decides the desired children of a RestApi. Pure.
 
 use crate::build::{build_deployment, build_service};
 use crate::observe::Observed;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Service;
-use operator_runtime::{Class, Classify, MissingReference, RawObject};
-use pod_builder::BuildError;
-use slinky_api::v1beta1::RestApi;
+use operator_runtime::{MissingReference, Obstacle, RawObject};
 
-/// What the children should be, each on its own.
+/// The desired children. An obstacle to one does not affect the other.
 pub struct Plan {
     /// The Service.
     pub service: Result<RawObject<Service>, Obstacle>,
@@ -16,39 +14,18 @@ pub struct Plan {
     pub deployment: Result<RawObject<Deployment>, Obstacle>,
 }
 
-/// Why a child is not made.
-#[derive(Debug, thiserror::Error)]
-pub enum Obstacle {
-    /// The cluster that it would serve is not there.
-    #[error(transparent)]
-    Missing(#[from] MissingReference),
-    /// It cannot be built; only an edit helps.
-    #[error(transparent)]
-    Build(#[from] BuildError),
-}
-
-impl Classify for Obstacle {
-    fn class(&self) -> Class {
-        match self {
-            Self::Missing(missing) => missing.class(),
-            Self::Build(_) => Class::Invalid,
-        }
-    }
-
-    fn category(&self) -> &'static str {
-        match self {
-            Self::Missing(missing) => missing.category(),
-            Self::Build(_) => "InvalidSpec",
-        }
+/// Decides the desired children.
+pub fn plan(observed: &Observed) -> Plan {
+    Plan {
+        service: build_service(&observed.restapi).map_err(Obstacle::invalid),
+        deployment: plan_deployment(observed),
     }
 }
 
-/// Decides.
-pub fn plan(restapi: &RestApi, observed: &Observed) -> Plan {
-    let missing = || MissingReference::Controller(restapi.spec.controller_ref.name.clone());
-    let deployment =
-        observed.controller.as_ref().ok_or_else(missing).map_err(Obstacle::from).and_then(|controller| {
-            Ok(build_deployment(restapi, controller, observed.deployment.as_deref())?)
-        });
-    Plan { service: build_service(restapi).map_err(Obstacle::from), deployment }
+fn plan_deployment(observed: &Observed) -> Result<RawObject<Deployment>, Obstacle> {
+    let restapi = &observed.restapi;
+    let Some(controller) = &observed.controller else {
+        return Err(MissingReference::Controller(restapi.spec.controller_ref.name.clone()).into());
+    };
+    build_deployment(restapi, controller, observed.deployment.as_deref()).map_err(Obstacle::invalid)
 }

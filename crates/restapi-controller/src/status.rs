@@ -1,14 +1,16 @@
-//! What a RestApi's status says.
+//! Builds the status of a RestApi. Pure.
 
 use crate::execute::Outcome;
+use crate::observe::Observed;
 use jiff::Timestamp;
 use operator_runtime::Classify;
 use pod_builder::{Rollout, deployment_rollout};
 use slinky_api::conditions::{Summary, summarise};
-use slinky_api::v1beta1::{RestApi, RestApiStatus};
+use slinky_api::v1beta1::RestApiStatus;
 
-/// The status after a pass.
-pub fn status(restapi: &RestApi, outcome: &Outcome, now: Timestamp) -> RestApiStatus {
+/// The status after a reconcile.
+pub fn status(observed: &Observed, outcome: &Outcome, now: Timestamp) -> RestApiStatus {
+    let restapi = &observed.restapi;
     let mut status = restapi.status.clone().unwrap_or_default();
     summarise(&mut status.conditions, &summary(outcome), restapi.metadata.generation, now);
     status
