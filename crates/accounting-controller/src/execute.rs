@@ -1,39 +1,52 @@
-//! Puts a plan into effect.
+//! Writes or deletes the children of a plan.
 
-use crate::observe::Children;
-use crate::plan::Plan;
+use crate::build::ConfigError;
+use crate::observe::Observed;
+use crate::plan::{Children, Plan};
 use k8s_openapi::api::apps::v1::StatefulSet;
-use operator_runtime::{ChildWriter, RawObject, Scope, StepErrors};
+use operator_runtime::{ChildWriter, ComponentError, RawObject, Scope};
 use slinky_api::v1beta1::Accounting;
 use std::convert::Infallible;
 
-/// Makes the children what they should be. Gives the StatefulSet as it is now, if it is there to stay.
-pub async fn execute(
-    plan: Plan,
-    accounting: &Accounting,
-    children: &Children,
-    scope: &Scope,
-) -> Result<Option<RawObject<StatefulSet>>, StepErrors> {
-    let mut pass = ChildWriter::new(scope, accounting);
-    pass.apply("Service", plan.service, children.service.as_deref()).await;
-    let config = pass.apply("Config", plan.config, children.config.as_ref()).await;
-    let wanted = pass.record("StatefulSet", plan.stateful_set).flatten();
-    let stateful_set = match (wanted, config) {
-        (Some(wanted), Some(_)) => {
-            let wanted = Ok::<_, Infallible>(wanted);
-            pass.apply("StatefulSet", wanted, children.stateful_set.as_deref()).await
-        }
-        // Pods that were started now would read another configuration than the one that their template names.
-        _ => None,
-    };
-    pass.finish().map(|()| stateful_set)
+/// Result of a plan's steps.
+pub struct Outcome {
+    /// The StatefulSet as it is now; `None` if slurmdbd is external, a step failed or an old child is being deleted.
+    pub stateful_set: Option<RawObject<StatefulSet>>,
+    /// Why the children are not as the spec wants them.
+    pub result: Result<(), ComponentError<ConfigError>>,
 }
 
-/// Deletes the children: slurmdbd runs elsewhere.
-pub async fn remove(accounting: &Accounting, children: &Children, scope: &Scope) -> Result<(), StepErrors> {
-    let mut pass = ChildWriter::new(scope, accounting);
-    pass.delete_if_controlled("StatefulSet", children.stateful_set.as_deref()).await;
-    pass.delete_if_controlled("Service", children.service.as_deref()).await;
-    pass.delete_if_controlled("Config", children.config.as_ref()).await;
-    pass.finish()
+/// Performs the steps. A failed step stops only those that depend on it.
+pub async fn execute(plan: Plan, observed: &Observed, scope: &Scope) -> Outcome {
+    let mut writer = ChildWriter::new(scope, observed.accounting.as_ref());
+    let stateful_set = match plan {
+        Plan::Refuse(obstacle) => return Outcome { stateful_set: None, result: Err(obstacle.into()) },
+        Plan::Apply(children) => apply(*children, observed, &mut writer).await,
+        Plan::Delete => {
+            delete(observed, &mut writer).await;
+            None
+        }
+    };
+    Outcome { stateful_set, result: writer.finish().map_err(ComponentError::from) }
+}
+
+async fn apply(
+    children: Children,
+    observed: &Observed,
+    writer: &mut ChildWriter<'_, Accounting>,
+) -> Option<RawObject<StatefulSet>> {
+    let live_config = observed.config.as_ref().ok().and_then(Option::as_ref);
+    writer.apply("Service", children.service, observed.service.as_deref()).await;
+    let config = writer.apply("Config", children.config, live_config).await;
+    let stateful_set = writer.record("StatefulSet", children.stateful_set).flatten()?;
+    // Without it, pods would start with another configuration than the one whose hash their template has.
+    config?;
+    let desired = Ok::<_, Infallible>(stateful_set);
+    writer.apply("StatefulSet", desired, observed.stateful_set.as_deref()).await
+}
+
+async fn delete(observed: &Observed, writer: &mut ChildWriter<'_, Accounting>) {
+    writer.delete_if_controlled("StatefulSet", observed.stateful_set.as_deref()).await;
+    writer.delete_if_controlled("Service", observed.service.as_deref()).await;
+    writer.delete_if_controlled("Config", observed.config.as_ref().ok().and_then(Option::as_ref)).await;
 }

@@ -1,56 +1,63 @@
-//! What an Accounting has and depends on: children from caches, Secrets and ConfigMaps read by name and kept nowhere.
+//! Reads the children and the references of an Accounting: Service and StatefulSet from caches, Secrets and ConfigMaps
+//! by name. No Secret is cached.
 
 use crate::controller::Context;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
-use kube::{Api, Client, ResourceExt};
+use kube::{Client, ResourceExt};
 use operator_runtime::references::{ReferenceError, ResolvedKey, resolve_key};
-use operator_runtime::{RawObject, cached_or_live, find};
+use operator_runtime::{RawObject, cached_or_live, find, get_secret};
 use slinky_api::names::accounting::workload;
 use slinky_api::v1beta1::Accounting;
 use std::sync::Arc;
 
-/// The children that there are.
-#[derive(Default)]
-pub struct Children {
+/// Everything that a decision about an Accounting depends on.
+pub struct Observed {
+    /// The Accounting.
+    pub accounting: Arc<Accounting>,
     /// The Service of slurmdbd.
     pub service: Option<Arc<RawObject<Service>>>,
     /// The Secret with slurmdbd.conf.
-    pub config: Option<Secret>,
+    pub config: Result<Option<Secret>, Arc<ReferenceError>>,
     /// The StatefulSet of slurmdbd.
     pub stateful_set: Option<Arc<RawObject<StatefulSet>>>,
+    /// The references of the spec; `None` if slurmdbd is external, because an external one needs none of them.
+    pub references: Option<References>,
 }
 
-/// What a reference to a Secret leads to.
-pub type SecretKey = Result<ResolvedKey<Secret>, ReferenceError>;
+/// A resolved reference to a key of a `K`.
+pub type Key<K> = Result<ResolvedKey<K>, Arc<ReferenceError>>;
 
-/// What the references lead to.
+/// The resolved references of the spec.
 pub struct References {
     /// The password of the database.
-    pub password: SecretKey,
-    /// The key of the Slurm daemons.
-    pub slurm_key: SecretKey,
+    pub password: Key<Secret>,
+    /// The key that the Slurm daemons share.
+    pub slurm_key: Key<Secret>,
     /// The key that tokens are signed with.
-    pub jwt_key: SecretKey,
-    /// Keys of other token issuers, if there are any.
-    pub jwks: Option<Result<ResolvedKey<ConfigMap>, ReferenceError>>,
+    pub jwt_key: Key<Secret>,
+    /// Public keys of other token issuers, if the spec names any.
+    pub jwks: Option<Key<ConfigMap>>,
 }
 
-/// Looks for the children.
-pub async fn observe_children(accounting: &Accounting, context: &Context) -> Result<Children, kube::Error> {
+/// Reads the state of one Accounting.
+pub async fn observe(accounting: Arc<Accounting>, context: &Context) -> Result<Observed, kube::Error> {
+    let client = context.scope.client();
     let namespace = accounting.namespace().unwrap_or_default();
     let name = workload(&accounting.name_any());
-    let secrets: Api<Secret> = Api::namespaced(context.scope.client(), &namespace);
-    Ok(Children {
-        service: find(&context.services, &namespace, &name),
-        config: secrets.get_opt(&name).await?,
-        stateful_set: cached_or_live(&context.stateful_sets, context.scope.client(), &namespace, &name)
-            .await?,
-    })
+    let stateful_set = cached_or_live(&context.stateful_sets, client.clone(), &namespace, &name).await?;
+    let config = get_secret(client.clone(), &namespace, &name).await;
+    let references = if accounting.spec.external {
+        None
+    } else {
+        // Boxed: it holds several objects at once.
+        Some(Box::pin(resolve_references(&accounting, &client)).await)
+    };
+    let service = find(&context.services, &namespace, &name);
+    Ok(Observed { accounting, service, config, stateful_set, references })
 }
 
-/// Reads what the Accounting refers to.
-pub async fn observe_references(accounting: &Accounting, client: &Client) -> References {
+async fn resolve_references(accounting: &Accounting, client: &Client) -> References {
     let namespace = accounting.namespace().unwrap_or_default();
     let spec = &accounting.spec;
     let password = spec.storage_config.as_ref().map(|storage| &storage.password_key_ref);
@@ -65,5 +72,10 @@ pub async fn observe_references(accounting: &Accounting, client: &Client) -> Ref
         secret("spec.jwtKeyRef", spec.signing_key_ref()),
         jwks,
     );
-    References { password, slurm_key, jwt_key, jwks }
+    References {
+        password: password.map_err(Arc::new),
+        slurm_key: slurm_key.map_err(Arc::new),
+        jwt_key: jwt_key.map_err(Arc::new),
+        jwks: jwks.map(|jwks| jwks.map_err(Arc::new)),
+    }
 }

@@ -1,6 +1,7 @@
-//! What an Accounting's status says.
+//! Builds the status of an Accounting. Pure.
 
-use crate::controller::{Error, Outcome};
+use crate::execute::Outcome;
+use crate::observe::Observed;
 use jiff::Timestamp;
 use kube::ResourceExt;
 use operator_runtime::Classify;
@@ -10,37 +11,40 @@ use slinky_api::conditions::{Summary, summarise};
 use slinky_api::names::accounting::pod;
 use slinky_api::v1beta1::{Accounting, AccountingStatus};
 
-/// The status after a pass.
-pub fn status(accounting: &Accounting, outcome: &Result<Outcome, Error>, now: Timestamp) -> AccountingStatus {
+/// The status after a reconcile.
+pub fn status(observed: &Observed, outcome: &Outcome, now: Timestamp) -> AccountingStatus {
+    let accounting = &observed.accounting;
     let mut status = accounting.status.clone().unwrap_or_default();
     let summary = summary(accounting, outcome);
     summarise(&mut status.conditions, &summary, accounting.metadata.generation, now);
     status
 }
 
-fn summary(accounting: &Accounting, outcome: &Result<Outcome, Error>) -> Summary {
-    match outcome {
-        Err(error) => Summary::Degraded(error.category(), chain(error)),
-        Ok(Outcome::External) => Summary::Ready,
-        Ok(Outcome::Replacing) => {
+fn summary(accounting: &Accounting, outcome: &Outcome) -> Summary {
+    if let Err(error) = &outcome.result {
+        return Summary::Degraded(error.category(), chain(error));
+    }
+    if accounting.spec.external {
+        return Summary::Ready;
+    }
+    match outcome.stateful_set.as_deref().map(stateful_set_rollout) {
+        Some(Rollout::Complete) => Summary::Ready,
+        Some(Rollout::Underway(progress)) => {
+            Summary::Progressing("RollingOut", format!("{progress}; {}", advice(accounting)))
+        }
+        None => {
             Summary::Progressing("Replacing", "an old child of the same name is being deleted".to_owned())
         }
-        Ok(Outcome::Running(stateful_set)) => match stateful_set_rollout(stateful_set) {
-            Rollout::Complete => Summary::Ready,
-            Rollout::Underway(progress) => {
-                Summary::Progressing("RollingOut", format!("{progress}; {}", advice(accounting)))
-            }
-        },
     }
 }
 
-/// Where to look when slurmdbd does not become ready.
+/// Where the cause is found if slurmdbd does not become ready.
 fn advice(accounting: &Accounting) -> String {
     let database = accounting.spec.storage_config.as_ref();
     let database = database.map(|it| format!("{}:{}", it.host, it.effective_port())).unwrap_or_default();
     let (namespace, pod) = (accounting.namespace().unwrap_or_default(), pod(&accounting.name_any()));
     format!(
-        "slurmdbd serves once it has reached its database at {database}: if it does not, see \
+        "slurmdbd becomes ready when it has reached its database at {database}; if it does not, see \
          `kubectl describe pod -n {namespace} {pod}` and `kubectl logs -n {namespace} {pod}`"
     )
 }
@@ -52,21 +56,21 @@ mod tests {
     use operator_runtime::RawObject;
     use serde_json::json;
 
-    fn running(ready: i32) -> Outcome {
+    fn outcome(ready_pods: i32) -> Outcome {
         let stateful_set = RawObject::new(json!({
             "metadata": { "generation": 1 },
             "spec": { "replicas": 1, "selector": {}, "serviceName": "s", "template": {} },
             "status": {
-                "observedGeneration": 1, "replicas": 1, "updatedReplicas": 1, "readyReplicas": ready,
+                "observedGeneration": 1, "replicas": 1, "updatedReplicas": 1, "readyReplicas": ready_pods,
                 "currentRevision": "a", "updateRevision": "a",
             },
         }));
-        Outcome::Running(Box::new(stateful_set.unwrap()))
+        Outcome { stateful_set: Some(stateful_set.unwrap()), result: Ok(()) }
     }
 
     #[test]
-    fn a_pod_that_is_not_ready_is_told_with_where_to_look() {
-        let Summary::Progressing("RollingOut", message) = summary(&accounting(&json!({})), &Ok(running(0)))
+    fn unready_pod_is_reported_with_the_commands_that_show_why() {
+        let Summary::Progressing("RollingOut", message) = summary(&accounting(&json!({})), &outcome(0))
         else {
             panic!("it is not ready")
         };
@@ -76,11 +80,9 @@ mod tests {
     }
 
     #[test]
-    fn ready_is_what_runs_here_and_what_runs_elsewhere() {
-        assert_eq!(summary(&accounting(&json!({})), &Ok(running(1))), Summary::Ready);
-        assert_eq!(
-            summary(&accounting(&json!({ "external": true })), &Ok(Outcome::External)),
-            Summary::Ready
-        );
+    fn running_and_external_slurmdbd_are_ready() {
+        assert_eq!(summary(&accounting(&json!({})), &outcome(1)), Summary::Ready);
+        let external = Outcome { stateful_set: None, result: Ok(()) };
+        assert_eq!(summary(&accounting(&json!({ "external": true })), &external), Summary::Ready);
     }
 }

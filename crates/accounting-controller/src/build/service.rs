@@ -3,31 +3,21 @@
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
 use operator_runtime::RawObject;
-use pod_builder::{
-    BuildError, ComponentPort, build_service_spec, child_metadata, merge_annotations, merge_labels,
-};
-use serde_json::json;
-use slinky_api::labels::{App, common_labels, selector_labels};
+use pod_builder::{BuildError, ComponentService, build_component_service};
+use slinky_api::labels::selector_labels;
 use slinky_api::names::{SLURMDBD_PORT, accounting::workload};
 use slinky_api::v1beta1::Accounting;
 
-/// The Service `<name>-accounting`.
+/// Builds the Service `<name>-accounting`.
 pub fn build_service(accounting: &Accounting) -> Result<RawObject<Service>, BuildError> {
-    let template = accounting.spec.service.clone().unwrap_or_default();
-    let user = template.metadata.clone().unwrap_or_default();
-    let port = ComponentPort { name: Accounting::NAME, default: SLURMDBD_PORT };
-    let service = json!({
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": child_metadata(
-            accounting,
-            &workload(&accounting.name_any()),
-            merge_labels([Some(accounting.labels()), user.labels.as_ref(), Some(&common_labels(accounting))]),
-            merge_annotations([Some(accounting.annotations()), user.annotations.as_ref()]),
-        ),
-        "spec": build_service_spec(&template, port, &selector_labels(accounting))?,
-    });
-    Ok(RawObject::new(service)?)
+    let service = ComponentService {
+        name: &workload(&accounting.name_any()),
+        default_port: SLURMDBD_PORT,
+        selector: selector_labels(accounting),
+        template: accounting.spec.service.as_ref(),
+        inherits_metadata: true,
+    };
+    Ok(RawObject::new(build_component_service(accounting, &service)?)?)
 }
 
 #[cfg(test)]

@@ -20,24 +20,25 @@ use slinky_api::names::accounting::workload;
 use slinky_api::names::{SLURM_ID, SLURMDBD_PORT};
 use slinky_api::v1beta1::{Accounting, PodTemplate, SecretKeySelector};
 
-/// Mode of files that only their reader may see.
+/// Mode of files that only their owner may read.
 const PRIVATE: i32 = 0o600;
-/// The directory of sockets and process ids.
+/// The volume for sockets and PID files.
 const RUN: &str = "run";
 
-/// The Secrets with the keys that slurmdbd starts with.
-pub struct Keys {
-    /// That of the Slurm daemons.
-    pub slurm: Secret,
-    /// That of tokens.
-    pub jwt: Secret,
+/// The Secrets with the keys that slurmdbd mounts.
+pub struct Keys<'a> {
+    /// The Secret with the key that the Slurm daemons share.
+    pub slurm: &'a Secret,
+    /// The Secret with the key that tokens are signed with.
+    pub jwt: &'a Secret,
 }
 
-/// The StatefulSet `<name>-accounting`, which runs with `config`. Pods of `live` that mean the same keep running.
+/// Builds the StatefulSet `<name>-accounting`, whose pod mounts `config`. An equivalent pod template of `live` is kept, so
+/// that the pod is not replaced.
 pub fn build_stateful_set(
     accounting: &Accounting,
     config: &Secret,
-    keys: &Keys,
+    keys: &Keys<'_>,
     live: Option<&RawObject<StatefulSet>>,
 ) -> Result<RawObject<StatefulSet>, BuildError> {
     let name = workload(&accounting.name_any());
@@ -46,12 +47,12 @@ pub fn build_stateful_set(
     let common = common_labels(accounting);
     let own_labels = merge_labels([Some(accounting.labels()), Some(&common)]);
     let own_annotations = merge_annotations([Some(accounting.annotations())]);
-    // The pods carry the Accounting's own metadata, and not that of the template: more would restart those that run.
+    // The pod has the metadata of the Accounting, not that of the template: a change would restart running pods.
     let pod_metadata = pod_metadata::<Accounting>(
         &child_metadata(accounting, &name, own_labels, own_annotations),
         [
-            (annotations::SLURM_KEY_HASH, hash(&keys.slurm)),
-            (annotations::JWT_KEY_HASH, hash(&keys.jwt)),
+            (annotations::SLURM_KEY_HASH, hash(keys.slurm)),
+            (annotations::JWT_KEY_HASH, hash(keys.jwt)),
             (annotations::SLURMDBD_CONF_HASH, hash(config)),
         ],
     );
@@ -76,7 +77,7 @@ pub fn build_stateful_set(
     Ok(RawObject::new(keep_running_template(stateful_set, live.map(RawObject::as_json), crate::NAME))?)
 }
 
-/// Of all that a Secret holds.
+/// Hash of all values of a Secret.
 fn hash(secret: &Secret) -> String {
     let data = secret.data.iter().flatten().map(|(key, value)| (key.clone(), &value.0));
     hash_values(&data.collect())
@@ -122,7 +123,7 @@ fn build_slurmdbd(accounting: &Accounting) -> Result<Value, BuildError> {
             protocol: Some("TCP".to_owned()),
             ..ContainerPort::default()
         }]),
-        // Only ready: slurmdbd listens once it has reached the database, and a restart brings none back.
+        // No liveness probe: slurmdbd listens once it has reached its database, and a restart brings none back.
         readiness_probe: Some(tcp_probe(SLURMDBD_PORT)),
         security_context: Some(container_user(SLURM_ID)),
         volume_mounts: Some(vec![read_only(mount(SLURM_ETC, "/etc/slurm")), mount(RUN, "/run")]),
@@ -137,7 +138,7 @@ mod tests {
     use crate::fixture::{accounting, secret};
 
     fn build(change: &Value, config: &str, slurm_key: &str, jwt_key: &str) -> RawObject<StatefulSet> {
-        let keys = Keys { slurm: secret("slurm.key", slurm_key), jwt: secret("jwt.key", jwt_key) };
+        let keys = Keys { slurm: &secret("slurm.key", slurm_key), jwt: &secret("jwt.key", jwt_key) };
         build_stateful_set(&accounting(change), &secret(SLURMDBD_CONF, config), &keys, None).unwrap()
     }
 
@@ -155,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_slurmdbd_reads_at_start_changes_the_template() {
+    fn changed_config_or_key_changes_the_pod_template() {
         let template = |config: &str, slurm_key: &str, jwt_key: &str| {
             build(&json!({}), config, slurm_key, jwt_key).as_json()["spec"]["template"].clone()
         };
@@ -167,16 +168,16 @@ mod tests {
     }
 
     #[test]
-    fn hashes_are_those_of_all_keys_of_a_secret() {
+    fn hash_covers_all_values_of_a_secret() {
         let mut more = secret("a", "buzz");
         more.data.as_mut().unwrap().insert("b".to_owned(), crate::fixture::bytes("bar"));
         assert_eq!(hash(&more), hash(&secret("k", "buzzbar")));
     }
 
     #[test]
-    fn an_ill_typed_override_names_its_field() {
+    fn error_of_an_ill_typed_override_names_the_field() {
         let accounting = accounting(&json!({ "slurmdbd": { "image": 5 } }));
-        let keys = Keys { slurm: Secret::default(), jwt: Secret::default() };
+        let keys = Keys { slurm: &Secret::default(), jwt: &Secret::default() };
         let error = build_stateful_set(&accounting, &Secret::default(), &keys, None).unwrap_err().to_string();
         assert!(error.starts_with("slurmdbd.image"), "{error}");
     }
