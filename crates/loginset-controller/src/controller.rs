@@ -1,7 +1,7 @@
-//! Watches LoginSets, their children and what they refer to, and reconciles one LoginSet at a time.
+//! Watches LoginSets, their children and the objects that they refer to, and reconciles one LoginSet at a time.
 
 use crate::execute::execute;
-use crate::observe::{observe_children, observe_references};
+use crate::observe::observe;
 use crate::plan::plan;
 use crate::status::status;
 use jiff::Timestamp;
@@ -12,16 +12,14 @@ use kube::runtime::controller::Action;
 use kube::runtime::reflector::Store;
 use kube::runtime::watcher;
 use operator_runtime::{
-    Class, Classify, MissingReference, RawObject, Runtime, Scope, StepErrors, apply, find, referrers,
-    spec_changes,
+    Class, Classify, ComponentError, MissingReference, RawObject, Runtime, Scope, children_of, find,
+    referrers, spec_changes,
 };
-use slinky_api::labels::{APP_NAME, App};
 use slinky_api::names::ssh_host_keys;
 use slinky_api::v1beta1::{Controller, LoginSet};
 use std::sync::Arc;
-use tracing::instrument;
 
-/// What a reconcile works with.
+/// Clients and caches of a reconcile.
 pub struct Context {
     /// The clients.
     pub scope: Scope,
@@ -37,68 +35,48 @@ pub struct Context {
     pub deployments: Store<RawObject<Deployment>>,
 }
 
-/// Why a LoginSet is not what it should be.
+/// Why a reconcile failed.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// What there is could not be read.
-    #[error("the API server did not answer as expected")]
-    Observe(#[from] kube::Error),
-    /// Children could not be made.
-    #[error(transparent)]
-    Steps(#[from] StepErrors),
-    /// The status could not be written.
-    #[error(transparent)]
-    Status(#[from] apply::Error),
-}
+#[error(transparent)]
+struct Error(#[from] ComponentError);
 
 impl Classify for Error {
     fn class(&self) -> Class {
-        match self {
-            Self::Observe(error) => error.class(),
-            Self::Steps(error) => error.class(),
-            Self::Status(error) => error.class(),
-        }
+        self.0.class()
     }
 
     fn category(&self) -> &'static str {
-        match self {
-            Self::Observe(error) => error.category(),
-            // What Events have called it ever since; the conditions call it what it is.
-            Self::Steps(error)
-                if error.category() == MissingReference::Controller(String::new()).category() =>
-            {
-                "ControllerRefFailed"
-            }
-            Self::Steps(error) => error.category(),
-            Self::Status(error) => error.category(),
-        }
+        let category = self.0.category();
+        // Events have always had this reason for a missing Controller; conditions have that of the reference.
+        let is_missing_controller = category == MissingReference::Controller(String::new()).category();
+        if is_missing_controller { "ControllerRefFailed" } else { category }
     }
 }
 
-/// Starts the controller in every namespace that is watched.
+/// Starts the controller in every watched namespace.
 pub async fn start(runtime: Runtime) -> anyhow::Result<()> {
     runtime
         .for_each_scope(|scope| async move {
-            let children = || watcher::Config::default().labels(&format!("{APP_NAME}={}", LoginSet::NAME));
             let (controllers, controller_changes) = scope.cache(watcher::Config::default());
             let controller_changes = spec_changes(controller_changes, controllers.clone());
-            let (configs, config_changes) = scope.cache(children());
-            let (services, service_changes) = scope.cache(children());
-            let (deployments, deployment_changes) = scope.cache(children());
+            let (configs, config_changes) = scope.cache(children_of::<LoginSet>());
+            let (services, service_changes) = scope.cache(children_of::<LoginSet>());
+            let (deployments, deployment_changes) = scope.cache(children_of::<LoginSet>());
             let secret_changes = scope.changes::<Secret>(watcher::Config::default());
             let controller = scope.controller::<LoginSet>(watcher::Config::default());
-            let (loginsets, users, clusters) = (controller.store(), controller.store(), controllers.clone());
+            let (by_controller, by_secret, clusters) =
+                (controller.store(), controller.store(), controllers.clone());
             let controller = controller
                 .owns_stream(config_changes)
                 .owns_stream(service_changes)
                 .owns_stream(deployment_changes)
                 .watches_stream(controller_changes, move |controller| {
-                    referrers(&loginsets, &controller, |loginset, name| {
+                    referrers(&by_controller, &controller, |loginset, name| {
                         loginset.spec.controller_ref.name == name
                     })
                 })
                 .watches_stream(secret_changes, move |secret| {
-                    referrers(&users, &secret, |loginset, name| {
+                    referrers(&by_secret, &secret, |loginset, name| {
                         let namespace = loginset.namespace().unwrap_or_default();
                         let cluster = find(&clusters, &namespace, &loginset.spec.controller_ref.name);
                         depends_on_secret(loginset, cluster.as_deref(), name)
@@ -112,13 +90,16 @@ pub async fn start(runtime: Runtime) -> anyhow::Result<()> {
                 services,
                 deployments,
             };
-            scope.run_controller(controller, reconcile, Arc::new(context)).await;
+            let reconcile = |loginset, context, now| async move {
+                Ok::<_, Error>(reconcile(loginset, context, now).await?)
+            };
+            scope.run_component(controller, context, reconcile).await;
             Ok(())
         })
         .await
 }
 
-/// Whether the pods of a LoginSet have something of this Secret.
+/// Whether the pods of a LoginSet mount this Secret.
 fn depends_on_secret(loginset: &LoginSet, controller: Option<&Controller>, name: &str) -> bool {
     let slurm_key = controller.and_then(|controller| controller.spec.slurm_key_ref.as_ref());
     loginset.spec.sssd_conf_ref.name == name
@@ -126,20 +107,17 @@ fn depends_on_secret(loginset: &LoginSet, controller: Option<&Controller>, name:
         || slurm_key.is_some_and(|key| key.name == name)
 }
 
-#[instrument(skip_all, fields(namespace = loginset.namespace(), name = loginset.name_any()))]
-async fn reconcile(loginset: Arc<LoginSet>, context: Arc<Context>) -> Result<Action, Error> {
-    if loginset.metadata.deletion_timestamp.is_some() {
-        return Ok(Action::await_change());
-    }
-    let children = observe_children(&loginset, &context).await?;
-    let references = observe_references(&loginset, &context).await;
-    let plan = plan(&loginset, references);
-    let outcome = execute(plan, &loginset, &children, &context).await;
-    #[expect(clippy::disallowed_methods, reason = "the one place where this controller reads the clock")]
-    let now = Timestamp::now();
-    let status = status(&loginset, &children, &outcome, now);
-    context.scope.applier().apply_status(loginset.as_ref(), &status).await?;
-    outcome?;
+async fn reconcile(
+    loginset: Arc<LoginSet>,
+    context: Arc<Context>,
+    now: Timestamp,
+) -> Result<Action, ComponentError> {
+    let observed = observe(loginset, &context).await?;
+    // Boxed: it holds many objects at once.
+    let outcome = Box::pin(execute(plan(&observed), &observed, &context.scope)).await;
+    let status = status(&observed, &outcome, now);
+    context.scope.applier().apply_status(observed.loginset.as_ref(), &status).await?;
+    outcome.result?;
     Ok(Action::await_change())
 }
 
@@ -154,8 +132,15 @@ mod tests {
     #[case::sssd_conf("sssd", true)]
     #[case::host_keys("front-ssh-host-keys", true)]
     #[case::slurm_key("auth", true)]
-    #[case::of_no_concern("other", false)]
-    fn the_secrets_of_a_loginset(#[case] name: &str, #[case] concerned: bool) {
-        assert_eq!(depends_on_secret(&loginset(&json!({})), Some(&controller()), name), concerned);
+    #[case::unrelated("other", false)]
+    fn change_of_a_mounted_secret_enqueues_the_loginset(#[case] name: &str, #[case] is_enqueued: bool) {
+        assert_eq!(depends_on_secret(&loginset(&json!({})), Some(&controller()), name), is_enqueued);
+    }
+
+    #[test]
+    fn event_reason_of_a_missing_controller_differs_from_its_condition_reason() {
+        let missing = MissingReference::Controller("slurm".to_owned());
+        let error = ComponentError::Obstacle(missing.clone().into());
+        assert_eq!((error.category(), Error(error).category()), (missing.category(), "ControllerRefFailed"));
     }
 }

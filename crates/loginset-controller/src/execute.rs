@@ -1,96 +1,61 @@
-//! Puts a plan into effect.
+//! Writes the children of a plan.
 
-use crate::build::{AUTHORIZED_KEYS, Hashes, SSHD_CONFIG, build_deployment, build_host_keys, hash_host_keys};
-use crate::controller::Context;
 use crate::host_keys::generate;
-use crate::observe::Children;
-use crate::plan::{HostKeys, Obstacle, Plan};
+use crate::observe::Observed;
+use crate::plan::{HostKeys, NewHostKeys, Obstacle, Plan};
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::ConfigMap;
-use operator_runtime::events::{EventType, NewEvent};
-use operator_runtime::{ChildWriter, RawObject, StepErrors};
-use pod_builder::hash_bytes;
+use k8s_openapi::api::core::v1::Secret;
+use operator_runtime::{ChildWriter, RawObject, Scope, StepErrors};
 use slinky_api::v1beta1::LoginSet;
 use std::convert::Infallible;
 
-/// Makes the children what they should be. Gives the Deployment as it is now, if it is there to stay.
-pub async fn execute(
-    plan: Plan,
-    loginset: &LoginSet,
-    children: &Children,
-    context: &Context,
-) -> Result<Option<RawObject<Deployment>>, StepErrors> {
-    let mut pass = ChildWriter::new(&context.scope, loginset);
+/// Result of a plan's steps.
+pub struct Outcome {
+    /// The Deployment as it is now; `None` if it waits for host keys, a step failed or an old child is being deleted.
+    pub deployment: Option<RawObject<Deployment>>,
+    /// Whether ssh host keys were created. The watch event of their Secret enqueues the LoginSet.
+    pub created_host_keys: bool,
+    /// The steps that failed.
+    pub result: Result<(), StepErrors>,
+}
+
+/// Performs the steps. A failed step stops only those that depend on it.
+pub async fn execute(plan: Plan, observed: &Observed, scope: &Scope) -> Outcome {
+    let mut children = ChildWriter::new(scope, observed.loginset.as_ref());
     let config = Ok::<_, Infallible>(plan.config);
-    let config = pass.apply("SSH Config", config, children.config.as_deref()).await;
-    pass.apply("Service", plan.service, children.service.as_deref()).await;
-    // Keys cost work, which is wasted where they could not be written either.
-    let host_keys = match config {
-        Some(_) => make_host_keys(&mut pass, plan.host_keys, loginset, children, context).await,
-        None => None,
-    };
-    let surroundings = pass.record("Deployment", plan.surroundings);
-    let deployment = match (surroundings, host_keys, config) {
-        (Some(surroundings), Some(host_keys), Some(config)) => {
-            let sshd_conf = hash_file(&config, SSHD_CONFIG);
-            let keys = hash_file(&config, AUTHORIZED_KEYS) + &surroundings.slurm_key;
-            let hashes = Hashes {
-                host_keys,
-                sshd_conf,
-                sssd_conf: surroundings.sssd_conf,
-                content: hash_bytes(keys.as_bytes()),
-            };
-            let live = children.deployment.as_deref();
-            let (controller, domain) = (&surroundings.controller, &context.cluster_domain);
-            let desired = build_deployment(loginset, controller, hashes, domain, live);
-            pass.apply("Deployment", desired.map_err(Obstacle::from), live).await
+    let config = children.apply("SSH Config", config, observed.config.as_deref()).await;
+    children.apply("Service", plan.service, observed.service.as_deref()).await;
+    // Generating keys takes seconds of CPU time: not before the API server has accepted the first write.
+    let created_host_keys =
+        config.is_some() && create_host_keys(plan.host_keys, &mut children, observed, scope).await;
+    let deployment = children.keep("Deployment", plan.deployment).flatten();
+    let deployment = match (deployment, config) {
+        (Some(desired), Some(_)) => {
+            let desired = Ok::<_, Infallible>(desired);
+            children.apply("Deployment", desired, observed.deployment.as_deref()).await
         }
-        // Pods that were started now would not come up, or with the keys of somebody else.
+        // Pods could not mount a ConfigMap that does not exist, and must not mount one of another owner.
         _ => None,
     };
-    pass.finish().map(|()| deployment)
+    Outcome { deployment, created_host_keys, result: children.finish() }
 }
 
-/// Makes host keys where there are none. Gives the hash of those that there are now.
-async fn make_host_keys(
-    pass: &mut ChildWriter<'_, LoginSet>,
+/// Creates the Secret with the host keys if that is planned.
+async fn create_host_keys(
     planned: Result<HostKeys, Obstacle>,
-    loginset: &LoginSet,
-    children: &Children,
-    context: &Context,
-) -> Option<String> {
+    children: &mut ChildWriter<'_, LoginSet>,
+    observed: &Observed,
+    scope: &Scope,
+) -> bool {
     const STEP: &str = "SSH Host Keys";
-    match pass.record(STEP, planned)? {
-        HostKeys::Keep(hash) => Some(hash),
-        HostKeys::Await => None,
-        HostKeys::Make => {
-            let files = generate().await.map_err(Obstacle::Generate);
-            // Should another process have been faster, its keys are those that count.
-            let made = pass.create(STEP, files.map(|files| build_host_keys(loginset, files))).await;
-            if made.is_some() && children.deployment.is_some() {
-                context.scope.events().publish(loginset, notice_of_old_keys());
-            }
-            made.map(hash_host_keys)
-        }
+    let Some(HostKeys::Create(keys)) = children.keep(STEP, planned) else { return false };
+    let NewHostKeys { secret, event } = *keys;
+    // The keys are random, so the plan cannot hold them.
+    let secret = generate().await.map(|files| Secret { data: Some(files), ..secret });
+    // If another process created the Secret first, its keys are used.
+    let is_created = children.create(STEP, secret).await.is_some();
+    if is_created && let Some(event) = event {
+        scope.events().publish(observed.loginset.as_ref(), event);
     }
-}
-
-/// What to know when pods run with other keys than those that were just made. The kubelet reads an immutable Secret once,
-/// and again only when no pod of its node refers to that name any more: one that starts earlier gets the old keys.
-fn notice_of_old_keys() -> NewEvent {
-    NewEvent {
-        type_: EventType::Warning,
-        reason: "HostKeysReplaced".to_owned(),
-        action: "Create".to_owned(),
-        note: "New ssh host keys were made, but nodes give pods the old ones as long as any pod there has them: scale \
-               to 0, and back when all pods are gone"
-            .to_owned(),
-        related: None,
-    }
-}
-
-/// The hash of a file that sshd will find.
-fn hash_file(config: &ConfigMap, name: &str) -> String {
-    let text = config.data.as_ref().and_then(|data| data.get(name));
-    hash_bytes(text.map(String::as_bytes).unwrap_or_default())
+    is_created
 }

@@ -1,13 +1,14 @@
-//! The ssh host keys: which there are, and how they are made. Nowhere else is anything random.
+//! The ssh host keys of login pods and their generation, the only source of randomness in this crate.
 
 use k8s_openapi::ByteString;
+use operator_runtime::{Class, Classify};
 use ssh_key::rand_core::OsRng;
 use ssh_key::{Algorithm, EcdsaCurve, LineEnding, PrivateKey};
 use std::collections::BTreeMap;
 use std::error::Error;
 use tokio::task::spawn_blocking;
 
-/// One of the keys by which a login pod is known to ssh clients.
+/// A key by which ssh clients recognise a login pod.
 pub struct HostKey {
     /// The file of the private key, as sshd names it.
     pub private: &'static str,
@@ -16,9 +17,9 @@ pub struct HostKey {
     algorithm: Algorithm,
 }
 
-/// All of them.
+/// The host keys of a login pod.
 pub const HOST_KEYS: [HostKey; 3] = [
-    // Of 4096 bits.
+    // 4096 bits.
     HostKey {
         private: "ssh_host_rsa_key",
         public: "ssh_host_rsa_key.pub",
@@ -53,10 +54,27 @@ impl HostKey {
     }
 }
 
-/// Makes keys, as the content of their files. It takes seconds of work, which other reconciles need not wait for.
-pub async fn generate() -> Result<BTreeMap<String, ByteString>, Box<dyn Error + Send + Sync>> {
+/// Generating ssh host keys failed.
+#[derive(Debug, thiserror::Error)]
+#[error("generating ssh host keys failed")]
+pub struct GenerateError(#[source] Box<dyn Error + Send + Sync>);
+
+impl Classify for GenerateError {
+    fn class(&self) -> Class {
+        Class::Transient
+    }
+
+    fn category(&self) -> &'static str {
+        "HostKeysNotMade"
+    }
+}
+
+/// Generates the files of all host keys. It takes seconds of CPU time, on a thread that blocks no other reconcile.
+pub async fn generate() -> Result<BTreeMap<String, ByteString>, GenerateError> {
     let generated = spawn_blocking(|| HOST_KEYS.iter().map(HostKey::generate).collect::<Result<Vec<_>, _>>());
-    Ok(generated.await??.into_iter().flatten().collect())
+    let keys = generated.await.map_err(|error| GenerateError(error.into()))?;
+    let keys = keys.map_err(|error| GenerateError(error.into()))?;
+    Ok(keys.into_iter().flatten().collect())
 }
 
 #[cfg(test)]
@@ -65,7 +83,7 @@ mod tests {
     use ssh_key::public::KeyData;
 
     #[tokio::test]
-    async fn keys_are_what_sshd_reads_and_are_not_encrypted() {
+    async fn generated_keys_are_unencrypted_openssh_files() {
         let files = generate().await.unwrap();
         assert_eq!(files.len(), 6);
         for key in &HOST_KEYS {
@@ -74,7 +92,7 @@ mod tests {
             assert!(!private.is_encrypted());
             assert_eq!((private.algorithm(), private.comment()), (key.algorithm.clone(), ""));
             assert_eq!(text(key.public), private.public_key().to_openssh().unwrap() + "\n");
-            assert_eq!(text(key.public).split(' ').count(), 2, "a comment");
+            assert_eq!(text(key.public).split(' ').count(), 2, "the key has no comment");
             if let KeyData::Rsa(rsa) = private.public_key().key_data() {
                 assert_eq!(rsa.n.as_positive_bytes().unwrap().len() * 8, 4096);
             }

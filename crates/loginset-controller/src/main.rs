@@ -10,21 +10,11 @@ mod observe;
 mod plan;
 mod status;
 
-use clap::Parser;
-
-/// The binary's name, and the field manager under which it writes.
+/// The binary's name, and the field manager of its writes.
 const NAME: &str = "loginset-controller";
-
-/// Runs pods to log in to for each LoginSet resource.
-#[derive(Parser)]
-#[command(version)]
-struct Args {
-    #[command(flatten)]
-    runtime: operator_runtime::Args,
-}
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    let args = Args::parse();
-    operator_runtime::run(NAME, args.runtime, controller::start).await
+    let about = "Runs pods to log in to for each LoginSet resource";
+    operator_runtime::run_with_common_flags(NAME, about, controller::start).await
 }

@@ -1,18 +1,27 @@
-//! What a LoginSet has and depends on: children from caches, Secrets read by name and kept nowhere.
+//! Reads the children and the references of a LoginSet: children from caches, Secrets by name. No Secret is cached.
 
 use crate::controller::Context;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
-use kube::{Api, ResourceExt};
+use kube::ResourceExt;
 use operator_runtime::references::{ReferenceError, ResolvedKey, resolve_key};
-use operator_runtime::{RawObject, cached_or_live, find};
+use operator_runtime::{RawObject, cached_or_live, find, get_secret};
 use slinky_api::names::{ssh_config, ssh_host_keys};
 use slinky_api::v1beta1::{Controller, LoginSet};
 use std::sync::Arc;
 
-/// The children that there are; the host keys are among the references, because they are never changed.
-#[derive(Default)]
-pub struct Children {
+/// Everything that a decision about a LoginSet depends on.
+pub struct Observed {
+    /// The LoginSet.
+    pub loginset: Arc<LoginSet>,
+    /// The domain of the Kubernetes cluster.
+    pub cluster_domain: String,
+    /// The Slurm cluster, if its Controller exists.
+    pub cluster: Option<Cluster>,
+    /// The sssd.conf of the pods.
+    pub sssd_conf: SecretKey,
+    /// The Secret with the ssh host keys.
+    pub host_keys: Result<Option<Secret>, Arc<ReferenceError>>,
     /// The ConfigMap with `sshd_config`.
     pub config: Option<Arc<ConfigMap>>,
     /// The Service of the pods.
@@ -21,56 +30,42 @@ pub struct Children {
     pub deployment: Option<Arc<RawObject<Deployment>>>,
 }
 
-/// What a reference to a Secret leads to.
-pub type SecretKey = Result<ResolvedKey<Secret>, ReferenceError>;
-
-/// What the pods depend on.
-pub struct References {
-    /// The Slurm cluster, if it is there.
-    pub cluster: Option<Cluster>,
-    /// Who may log in.
-    pub sssd_conf: SecretKey,
-    /// The ssh host keys, if there are any yet.
-    pub host_keys: Result<Option<Secret>, ReferenceError>,
-}
+/// A resolved reference to a key of a Secret.
+pub type SecretKey = Result<ResolvedKey<Secret>, Arc<ReferenceError>>;
 
 /// A Slurm cluster.
 pub struct Cluster {
     /// Its Controller.
     pub controller: Arc<Controller>,
-    /// The key of its daemons.
+    /// The key that its daemons share.
     pub slurm_key: SecretKey,
 }
 
-/// Looks for the children.
-pub async fn observe_children(loginset: &LoginSet, context: &Context) -> Result<Children, kube::Error> {
-    let namespace = loginset.namespace().unwrap_or_default();
-    let name = loginset.name_any();
-    let deployment = cached_or_live(&context.deployments, context.scope.client(), &namespace, &name).await?;
-    Ok(Children {
-        config: find(&context.configs, &namespace, &ssh_config(&name)),
-        service: find(&context.services, &namespace, &name),
-        deployment,
-    })
-}
-
-/// Reads what the pods depend on.
-pub async fn observe_references(loginset: &LoginSet, context: &Context) -> References {
+/// Reads the state of one LoginSet.
+pub async fn observe(loginset: Arc<LoginSet>, context: &Context) -> Result<Observed, kube::Error> {
     let client = context.scope.client();
     let namespace = loginset.namespace().unwrap_or_default();
+    let name = loginset.name_any();
+    let deployment = cached_or_live(&context.deployments, client.clone(), &namespace, &name).await?;
     let cluster = async {
         let controller = find(&context.controllers, &namespace, &loginset.spec.controller_ref.name)?;
         let (field, key) = ("spec.slurmKeyRef of the Controller", controller.spec.slurm_key_ref.as_ref());
-        let slurm_key = resolve_key(client.clone(), &namespace, field, key).await;
+        let slurm_key = resolve_key(client.clone(), &namespace, field, key).await.map_err(Arc::new);
         Some(Cluster { controller, slurm_key })
     };
     let sssd_conf =
         resolve_key(client.clone(), &namespace, "spec.sssdConfRef", Some(&loginset.spec.sssd_conf_ref));
-    let host_keys = async {
-        let name = ssh_host_keys(&loginset.name_any());
-        let found = Api::<Secret>::namespaced(client.clone(), &namespace).get_opt(&name).await;
-        found.map_err(|source| ReferenceError::Unread { kind: "Secret".to_owned(), name, source })
-    };
+    let host_keys_name = ssh_host_keys(&name);
+    let host_keys = get_secret(client.clone(), &namespace, &host_keys_name);
     let (cluster, sssd_conf, host_keys) = tokio::join!(cluster, sssd_conf, host_keys);
-    References { cluster, sssd_conf, host_keys }
+    Ok(Observed {
+        cluster_domain: context.cluster_domain.clone(),
+        cluster,
+        sssd_conf: sssd_conf.map_err(Arc::new),
+        host_keys,
+        config: find(&context.configs, &namespace, &ssh_config(&name)),
+        service: find(&context.services, &namespace, &name),
+        deployment,
+        loginset,
+    })
 }

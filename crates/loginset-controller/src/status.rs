@@ -1,24 +1,23 @@
-//! What a LoginSet's status says.
+//! Builds the status of a LoginSet. Pure.
 
-use crate::observe::Children;
+use crate::execute::Outcome;
+use crate::observe::Observed;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
-use operator_runtime::{Classify, RawObject, StepErrors};
+use operator_runtime::{Classify, RawObject};
 use pod_builder::{Rollout, deployment_rollout};
 use slinky_api::conditions::{Summary, summarise};
 use slinky_api::labels::{selector_labels, to_selector};
 use slinky_api::ownership::is_controlled_by;
-use slinky_api::v1beta1::{LoginSet, LoginSetStatus};
+use slinky_api::v1beta1::LoginSetStatus;
 
-/// What a pass came to: the Deployment, if it is there to stay.
-type Outcome = Result<Option<RawObject<Deployment>>, StepErrors>;
-
-/// The status after a pass. The pods of a Deployment that the pass left alone count as well.
-pub fn status(loginset: &LoginSet, children: &Children, outcome: &Outcome, now: Timestamp) -> LoginSetStatus {
+/// The status after a reconcile. Pods of a Deployment that the reconcile did not write count as replicas, too.
+pub fn status(observed: &Observed, outcome: &Outcome, now: Timestamp) -> LoginSetStatus {
+    let loginset = observed.loginset.as_ref();
     let mut status = loginset.status.clone().unwrap_or_default();
-    let made = outcome.as_ref().ok().and_then(Option::as_ref);
-    let found = children.deployment.as_deref().filter(|found| is_controlled_by(&found.metadata, loginset));
-    status.replicas = made.or(found).map_or(0, replicas);
+    let written = outcome.result.is_ok().then_some(outcome.deployment.as_ref()).flatten();
+    let live = observed.deployment.as_deref().filter(|live| is_controlled_by(&live.metadata, loginset));
+    status.replicas = written.or(live).map_or(0, replicas);
     status.selector = to_selector(&selector_labels(loginset));
     summarise(&mut status.conditions, &summary(outcome), loginset.metadata.generation, now);
     status
@@ -29,15 +28,19 @@ fn replicas(deployment: &RawObject<Deployment>) -> i32 {
 }
 
 fn summary(outcome: &Outcome) -> Summary {
-    match outcome {
-        Err(error) => Summary::Degraded(error.category(), error.to_string()),
-        Ok(None) => {
+    if let Err(error) = &outcome.result {
+        return Summary::Degraded(error.category(), error.to_string());
+    }
+    match outcome.deployment.as_deref().map(deployment_rollout) {
+        Some(Rollout::Complete) => Summary::Ready,
+        Some(Rollout::Underway(progress)) => Summary::Progressing("RollingOut", progress),
+        None if outcome.created_host_keys => {
+            let message = "ssh host keys were created; the Deployment is applied next";
+            Summary::Progressing("RollingOut", message.to_owned())
+        }
+        None => {
             Summary::Progressing("Replacing", "an old child of the same name is being deleted".to_owned())
         }
-        Ok(Some(deployment)) => match deployment_rollout(deployment) {
-            Rollout::Complete => Summary::Ready,
-            Rollout::Underway(progress) => Summary::Progressing("RollingOut", progress),
-        },
     }
 }
 
@@ -45,28 +48,46 @@ fn summary(outcome: &Outcome) -> Summary {
 mod tests {
     use super::*;
     use crate::fixture::loginset;
+    use k8s_openapi::ByteString;
+    use k8s_openapi::api::core::v1::Secret;
+    use operator_runtime::references::ResolvedKey;
     use rstest::rstest;
     use serde_json::json;
     use slinky_api::conditions::{PROGRESSING, find};
     use std::sync::Arc;
 
-    fn deployment(owner: &str, ready: i32) -> RawObject<Deployment> {
+    fn deployment(owner: &str, ready_pods: i32) -> RawObject<Deployment> {
         let owner = json!({ "apiVersion": "v1", "kind": "X", "name": "x", "uid": owner, "controller": true });
         RawObject::new(json!({
             "metadata": { "generation": 1, "ownerReferences": [owner] },
             "spec": { "replicas": 2, "selector": {}, "template": {} },
-            "status": { "observedGeneration": 1, "replicas": 2, "updatedReplicas": 2, "readyReplicas": ready },
+            "status": { "observedGeneration": 1, "replicas": 2, "updatedReplicas": 2, "readyReplicas": ready_pods },
         }))
         .unwrap()
     }
 
-    fn told(children: &Children, outcome: Option<RawObject<Deployment>>) -> LoginSetStatus {
-        status(&loginset(&json!({})), children, &Ok(outcome), Timestamp::UNIX_EPOCH)
+    fn status_of(
+        live: Option<RawObject<Deployment>>,
+        written: Option<RawObject<Deployment>>,
+        created_host_keys: bool,
+    ) -> LoginSetStatus {
+        let observed = Observed {
+            loginset: Arc::new(loginset(&json!({}))),
+            cluster_domain: String::new(),
+            cluster: None,
+            sssd_conf: Ok(ResolvedKey { holder: Secret::default(), value: ByteString::default() }),
+            host_keys: Ok(None),
+            config: None,
+            service: None,
+            deployment: live.map(Arc::new),
+        };
+        let outcome = Outcome { deployment: written, created_host_keys, result: Ok(()) };
+        status(&observed, &outcome, Timestamp::UNIX_EPOCH)
     }
 
     #[test]
-    fn the_scale_subresource_finds_the_pods() {
-        let status = told(&Children::default(), Some(deployment("u", 1)));
+    fn scale_subresource_selects_and_counts_the_pods() {
+        let status = status_of(None, Some(deployment("u", 1)), false);
         assert_eq!(status.selector, "app.kubernetes.io/instance=front,app.kubernetes.io/name=login");
         assert_eq!(status.replicas, 2);
         let progressing = find(&status.conditions, PROGRESSING).unwrap();
@@ -77,11 +98,18 @@ mod tests {
     }
 
     #[rstest]
-    #[case::of_ours("u", 2)]
-    #[case::of_somebody_else("other", 0)]
-    fn pods_count_that_the_pass_left_alone(#[case] owner: &str, #[case] replicas: i32) {
-        let children = Children { deployment: Some(Arc::new(deployment(owner, 2))), ..Children::default() };
-        assert_eq!(told(&children, None).replicas, replicas);
-        assert_eq!(told(&Children::default(), None).replicas, 0);
+    #[case::owned("u", 2)]
+    #[case::controlled_by_another_owner("other", 0)]
+    fn pods_of_an_owned_deployment_count_if_it_was_not_written(#[case] owner: &str, #[case] replicas: i32) {
+        assert_eq!(status_of(Some(deployment(owner, 2)), None, false).replicas, replicas);
+        assert_eq!(status_of(None, None, false).replicas, 0);
+    }
+
+    #[rstest]
+    #[case::next_reconcile_applies_the_deployment(true, "RollingOut")]
+    #[case::old_child_is_being_deleted(false, "Replacing")]
+    fn progress_without_a_deployment(#[case] created_host_keys: bool, #[case] reason: &str) {
+        let status = status_of(None, None, created_host_keys);
+        assert_eq!(find(&status.conditions, PROGRESSING).unwrap().reason, reason);
     }
 }

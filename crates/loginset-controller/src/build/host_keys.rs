@@ -1,16 +1,15 @@
 //! The Secret with the ssh host keys.
 
-use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
 use pod_builder::{child_metadata, hash_values, merge_annotations, merge_labels};
 use slinky_api::labels::common_labels;
 use slinky_api::names::ssh_host_keys;
 use slinky_api::v1beta1::LoginSet;
-use std::collections::BTreeMap;
 
-/// The Secret `<name>-ssh-host-keys`, with these files. Nobody can change it, not even by accident.
-pub fn build_host_keys(loginset: &LoginSet, files: BTreeMap<String, ByteString>) -> Secret {
+/// Builds the Secret `<name>-ssh-host-keys` without its files, which are random. It is immutable, so that host keys are
+/// not changed by accident.
+pub fn build_host_keys(loginset: &LoginSet) -> Secret {
     Secret {
         metadata: child_metadata(
             loginset,
@@ -18,7 +17,6 @@ pub fn build_host_keys(loginset: &LoginSet, files: BTreeMap<String, ByteString>)
             merge_labels([Some(loginset.labels()), Some(&common_labels(loginset))]),
             merge_annotations([Some(loginset.annotations())]),
         ),
-        data: Some(files),
         immutable: Some(true),
         type_: Some("Opaque".to_owned()),
         ..Secret::default()
@@ -26,8 +24,8 @@ pub fn build_host_keys(loginset: &LoginSet, files: BTreeMap<String, ByteString>)
 }
 
 /// The hash of the host keys in a Secret.
-pub fn hash_host_keys(secret: Secret) -> String {
-    let files = secret.data.unwrap_or_default().into_iter().map(|(file, content)| (file, content.0));
+pub fn hash_host_keys(secret: &Secret) -> String {
+    let files = secret.data.iter().flatten().map(|(file, content)| (file.clone(), &content.0));
     hash_values(&files.collect())
 }
 
@@ -35,11 +33,14 @@ pub fn hash_host_keys(secret: Secret) -> String {
 mod tests {
     use super::*;
     use crate::fixture::loginset;
+    use k8s_openapi::ByteString;
     use serde_json::json;
+    use std::collections::BTreeMap;
 
     #[test]
     fn host_keys() {
         let files = BTreeMap::from([("ssh_host_rsa_key".to_owned(), ByteString(b"key".to_vec()))]);
-        insta::assert_yaml_snapshot!(build_host_keys(&loginset(&json!({})), files));
+        let secret = Secret { data: Some(files), ..build_host_keys(&loginset(&json!({}))) };
+        insta::assert_yaml_snapshot!(secret);
     }
 }
