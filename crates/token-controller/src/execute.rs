@@ -1,98 +1,87 @@
-//! Puts a plan into effect.
+//! Performs the steps of a plan on the Secret of a Token.
 
-use crate::build::build_secret;
-use crate::plan::{Claim, Plan, claim, wait};
-use crate::validate::Wish;
-use crate::{controller::Error, observe::Observed};
-use jiff::{SignedDuration, Timestamp};
+use crate::build::build_data;
+use crate::observe::Observed;
+use crate::plan::{Error, Issue, Plan, Step};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Patch, PatchParams};
-use kube::{Api, Client, ResourceExt};
-use operator_runtime::Scope;
-use serde_json::json;
-use slinky_api::ownership::controller_reference;
-use slinky_api::v1beta1::Token;
-use slurm_jwt::{Claims, SigningKey};
+use kube::{Api, ResourceExt};
+use operator_runtime::{Scope, apply};
+use serde_json::Value;
+use slurm_jwt::Claims;
 use tracing::info;
 
-/// What became of a plan.
-#[derive(Debug)]
+/// Result of a plan's steps.
 pub struct Outcome {
-    /// The claims of the token that the Secret holds now; `None` while the old Secret is on its way out.
+    /// The claims of the token that the Secret holds now; `None` if a step failed or the old Secret is being deleted.
     pub claims: Option<Claims>,
-    /// When to look again; `None` if only a change can matter.
-    pub again: Option<SignedDuration>,
+    /// Why the Secret is not as the Token wants it.
+    pub result: Result<(), Error>,
 }
 
-/// What a plan is performed with.
-pub struct Hands<'a> {
-    /// The clients.
-    pub scope: &'a Scope,
-    /// The time of this pass.
-    pub now: Timestamp,
-}
-
-/// Performs a plan for one Token.
-pub async fn execute(
-    plan: Plan,
-    token: &Token,
-    wish: &Wish,
-    key: &SigningKey,
-    observed: &Observed,
-    hands: Hands<'_>,
-) -> Result<Outcome, Error> {
-    let live = match &observed.secret {
-        Some(secret) => Some(own(token, wish, secret, observed, hands.scope.client()).await?),
-        None => None,
+/// Performs the steps; the first that fails ends the plan.
+pub async fn execute(plan: Plan, observed: &Observed, scope: &Scope) -> Outcome {
+    let performed = match plan {
+        Plan::Refuse(obstacle) => Err(obstacle.into()),
+        Plan::Write { owner_patch, step } => perform(owner_patch, step, observed, scope).await,
     };
-    let applier = hands.scope.applier();
-    match plan {
-        Plan::Keep { jwt, claims } => {
-            applier.apply(&build_secret(token, wish, jwt), live.as_ref()).await?;
-            Ok(Outcome { again: wait(&claims, wish, hands.now), claims: Some(claims) })
+    match performed {
+        Ok(claims) => Outcome { claims, result: Ok(()) },
+        Err(error) => Outcome { claims: None, result: Err(error) },
+    }
+}
+
+async fn perform(
+    owner_patch: Option<Value>,
+    step: Step,
+    observed: &Observed,
+    scope: &Scope,
+) -> Result<Option<Claims>, Error> {
+    let mut live = observed.secret.as_ref().ok().cloned().flatten();
+    if let Some((patch, secret)) = owner_patch.zip(live.as_ref()) {
+        live = Some(patch_owner(patch, secret, scope).await?);
+    }
+    let applier = scope.applier();
+    match step {
+        Step::Keep { secret, claims } => {
+            applier.apply(secret.as_ref(), live.as_ref()).await?;
+            Ok(Some(claims))
         }
-        Plan::Issue(reason) => {
-            let claims = Claims::new(&wish.user, hands.now, wish.lifetime);
-            let jwt = slurm_jwt::mint(&claims, key);
-            info!(secret = wish.secret, ?reason, "Issuing a token");
-            applier.apply(&build_secret(token, wish, jwt), live.as_ref()).await?;
-            Ok(Outcome { again: wait(&claims, wish, hands.now), claims: Some(claims) })
+        Step::Issue(issue) => {
+            let (secret, claims) = sign(*issue);
+            applier.apply(&secret, live.as_ref()).await?;
+            Ok(Some(claims))
         }
-        Plan::Remove(reason) => {
-            info!(secret = wish.secret, ?reason, "Removing an immutable Secret, to issue a token anew");
+        Step::Delete(reason) => {
             if let Some(secret) = &live {
-                applier.delete_if_owned(secret, token).await?;
+                info!(
+                    secret = secret.name_any(),
+                    ?reason,
+                    "Deleting the immutable Secret to replace its token"
+                );
+                applier.delete_if_owned(secret, observed.token.as_ref()).await?;
             }
-            // Its end wakes us.
-            Ok(Outcome { claims: None, again: None })
+            // The deletion event enqueues the Token.
+            Ok(None)
         }
     }
 }
 
-/// The Secret with the Token as its controller.
-///
-/// The operator that we may replace made the signing key's Secret the controller, so that a deleted Token left a
-/// valid credential behind.
-async fn own(
-    token: &Token,
-    wish: &Wish,
-    secret: &Secret,
-    observed: &Observed,
-    client: Client,
-) -> Result<Secret, Error> {
-    match claim(token, wish, secret, observed.signing.as_ref()) {
-        Claim::Ours => Ok(secret.clone()),
-        Claim::Refused => Err(Error::Occupied(wish.secret.clone())),
-        Claim::Inherited => {
-            let owners = controller_reference(token).map(|owner| vec![owner]);
-            let metadata = json!({
-                "resourceVersion": secret.resource_version(),
-                "uid": secret.uid(),
-                "ownerReferences": owners,
-            });
-            let secrets: Api<Secret> = Api::namespaced(client, &token.namespace().unwrap_or_default());
-            let patch = Patch::Merge(json!({ "metadata": metadata }));
-            Ok(secrets.patch(&wish.secret, &PatchParams::default(), &patch).await?)
-        }
-    }
+/// Signs a new token, which the plan cannot hold: its id is random.
+fn sign(issue: Issue) -> (Secret, Claims) {
+    let claims = Claims::new(&issue.user, issue.issued_at, issue.lifetime);
+    let jwt = slurm_jwt::mint(&claims, &issue.signing_key);
+    info!(secret = issue.secret.name_any(), reason = ?issue.reason, "Issuing a token");
+    (Secret { data: Some(build_data(&issue.key, jwt)), ..issue.secret }, claims)
+}
+
+async fn patch_owner(patch: Value, secret: &Secret, scope: &Scope) -> Result<Secret, apply::Error> {
+    let (namespace, name) = (secret.namespace().unwrap_or_default(), secret.name_any());
+    let secrets: Api<Secret> = Api::namespaced(scope.client(), &namespace);
+    let patched = secrets.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await;
+    patched.map_err(|source| apply::Error::Api {
+        verb: "take over",
+        object: format!("Secret {namespace}/{name}"),
+        source,
+    })
 }

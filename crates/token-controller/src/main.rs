@@ -1,4 +1,4 @@
-//! Keeps JSON Web Tokens for Slurm users in Secrets, renewed in time.
+//! Keeps JSON Web Tokens for Slurm users in Secrets and renews them before they expire.
 
 mod build;
 mod controller;
@@ -8,18 +8,11 @@ mod plan;
 mod status;
 mod validate;
 
-use clap::Parser;
-
-/// Issues a JSON Web Token for each Token resource, and renews it in time.
-#[derive(Parser)]
-#[command(version)]
-struct Args {
-    #[command(flatten)]
-    runtime: operator_runtime::Args,
-}
+/// The binary's name, and the field manager of its writes.
+const NAME: &str = "token-controller";
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    let args = Args::parse();
-    operator_runtime::run("token-controller", args.runtime, controller::start).await
+    let about = "Issues a JSON Web Token for each Token resource and renews it before it expires";
+    operator_runtime::run_with_common_flags(NAME, about, controller::start).await
 }

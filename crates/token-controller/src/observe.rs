@@ -1,23 +1,38 @@
-//! Reads what a Token depends on.
+//! Reads the Secrets of a Token by name. No Secret is cached.
 
-use crate::validate::Wish;
+use crate::validate::{DesiredToken, InvalidToken, validate};
 use k8s_openapi::api::core::v1::Secret;
-use kube::{Api, Client};
+use kube::{Client, ResourceExt};
+use operator_runtime::get_secret;
+use operator_runtime::references::ReferenceError;
+use slinky_api::v1beta1::Token;
+use std::sync::Arc;
 
-/// The Secrets of a Token.
-#[derive(Debug, Default)]
+/// Everything that a decision about a Token depends on, besides the time.
 pub struct Observed {
+    /// The Token.
+    pub token: Arc<Token>,
+    /// The validated spec. No Secret is read if it is invalid.
+    pub desired: Result<DesiredToken, Arc<InvalidToken>>,
     /// The Secret with the signing key.
-    pub signing: Option<Secret>,
+    pub signing_secret: SecretRead,
     /// The Secret with the token.
-    pub secret: Option<Secret>,
+    pub secret: SecretRead,
 }
 
-/// Reads the Secrets by name; no Secret is kept.
-pub async fn observe(wish: &Wish, namespace: &str, client: Client) -> Result<Observed, kube::Error> {
-    let secrets: Api<Secret> = Api::namespaced(client, namespace);
-    Ok(Observed {
-        signing: secrets.get_opt(&wish.signing_key.name).await?,
-        secret: secrets.get_opt(&wish.secret).await?,
-    })
+/// The result of reading a Secret.
+pub type SecretRead = Result<Option<Secret>, Arc<ReferenceError>>;
+
+/// Reads the state of one Token.
+pub async fn observe(token: Arc<Token>, client: &Client) -> Observed {
+    let namespace = token.namespace().unwrap_or_default();
+    let desired = validate(&token).map_err(Arc::new);
+    let (signing_secret, secret) = match &desired {
+        Ok(desired) => (
+            get_secret(client.clone(), &namespace, &desired.signing_key.name).await,
+            get_secret(client.clone(), &namespace, &desired.secret).await,
+        ),
+        Err(_) => (Ok(None), Ok(None)),
+    };
+    Observed { token, desired, signing_secret, secret }
 }

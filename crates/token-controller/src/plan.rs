@@ -1,127 +1,255 @@
-//! Decides what becomes of the token in the Secret.
+//! Decides what is done with the token in the Secret. Pure.
 
+use crate::build::{build_data, build_owner_patch, build_secret};
 use crate::observe::Observed;
-use crate::validate::Wish;
+use crate::validate::DesiredToken;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Resource, ResourceExt};
+use operator_runtime::{Class, Classify, ComponentError, MissingReference, WATCH_FALLBACK, secret_value};
+use serde_json::Value;
 use slinky_api::ownership::{Control, control_of};
 use slinky_api::v1beta1::Token;
-use slurm_jwt::{Claims, SigningKey};
+use slurm_jwt::{Claims, JwtError, SigningKey};
+use std::sync::Arc;
+use std::time::Duration;
 
-/// A token is renewed when this part of its life is left.
-const RENEWAL_SHARE: i32 = 5;
-/// Below this a plan would chase its own clock.
-const SHORTEST_WAIT: SignedDuration = SignedDuration::from_secs(1);
+/// A token is renewed when this fraction of its lifetime is left: one fifth.
+const RENEWAL_FRACTION: i32 = 5;
+/// Shortest requeue delay: a renewal that is overdue must not requeue in a tight loop.
+const MIN_REQUEUE: SignedDuration = SignedDuration::from_secs(1);
 
-/// What to do with the Secret.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Plan {
-    /// The token is good: the Secret keeps it, whatever else about the Secret has to be put right.
-    Keep {
-        /// The token.
-        jwt: String,
-        /// What it says.
-        claims: Claims,
-    },
-    /// A new token is due, for this reason.
-    Issue(Reason),
-    /// The Secret cannot be changed any more: it has to go first, for this reason.
-    Remove(Reason),
+/// Why the Secret is left as it is.
+pub type Obstacle = operator_runtime::Obstacle<TokenObstacle>;
+/// Why a reconcile failed.
+pub type Error = ComponentError<TokenObstacle>;
+
+/// The obstacles that only Tokens have. A watch reports the end of each.
+#[derive(Debug, thiserror::Error)]
+pub enum TokenObstacle {
+    /// The signing key does not exist.
+    #[error("the signing key is missing")]
+    SigningKeyMissing(#[from] MissingReference),
+    /// The signing key is not a valid one.
+    #[error("the signing key cannot be used")]
+    SigningKeyUnusable(#[from] JwtError),
+    /// The Secret may not be written.
+    #[error("Secret {0} is controlled by another owner or holds other data: left unchanged")]
+    SecretOccupied(String),
 }
 
-/// Why the token in the Secret does not do.
+impl Classify for TokenObstacle {
+    fn class(&self) -> Class {
+        match self {
+            Self::SigningKeyMissing(missing) => missing.class(),
+            Self::SigningKeyUnusable(_) | Self::SecretOccupied(_) => Class::Waiting(WATCH_FALLBACK),
+        }
+    }
+
+    fn category(&self) -> &'static str {
+        match self {
+            Self::SigningKeyMissing(_) => "SigningKeyMissing",
+            Self::SigningKeyUnusable(_) => "SigningKeyUnusable",
+            Self::SecretOccupied(_) => "SecretOccupied",
+        }
+    }
+}
+
+/// What is done with the Secret.
+#[derive(Debug)]
+pub enum Plan {
+    /// It is written.
+    Write {
+        /// Makes the Token the controller of the Secret first.
+        owner_patch: Option<Value>,
+        /// What is written.
+        step: Step,
+    },
+    /// It is left as it is.
+    Refuse(Obstacle),
+}
+
+/// One write of the Secret.
+#[derive(Debug)]
+pub enum Step {
+    /// The Secret is applied with the token that it has.
+    Keep {
+        /// The Secret.
+        secret: Box<Secret>,
+        /// The claims of its token.
+        claims: Claims,
+    },
+    /// The Secret is applied with a new token.
+    Issue(Box<Issue>),
+    /// The Secret is immutable: it is deleted, and its deletion event leads to a new one.
+    Delete(Reason),
+}
+
+/// A token to be signed.
+#[derive(Debug)]
+pub struct Issue {
+    /// The Secret, without its data.
+    pub secret: Secret,
+    /// The key in the Secret.
+    pub key: String,
+    /// The Slurm user.
+    pub user: String,
+    /// The time of issue.
+    pub issued_at: Timestamp,
+    /// How long the token is valid.
+    pub lifetime: SignedDuration,
+    /// The key that signs it.
+    pub signing_key: SigningKey,
+    /// Why the old token is replaced.
+    pub reason: Reason,
+}
+
+/// Why the token in the Secret is replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// There is none.
+    /// The Secret has no token.
     Absent,
-    /// It was signed with another key, or is no token.
+    /// It is signed with another key, or is not a token.
     Unverifiable,
-    /// It says other things than the Token does.
+    /// Its user or lifetime differs from the spec.
     Changed,
-    /// Its time is over, or nearly so.
+    /// It expires soon, or has expired.
     Due,
-    /// It is good, but in a Secret that cannot be renewed.
+    /// It is valid, but in an immutable Secret, where it cannot be renewed.
     Immutable,
 }
 
-/// How a Secret that exists stands to the Token.
+/// Decides what is done with the Secret.
+pub fn plan(observed: &Observed, now: Timestamp) -> Plan {
+    plan_write(observed, now).unwrap_or_else(Plan::Refuse)
+}
+
+fn plan_write(observed: &Observed, now: Timestamp) -> Result<Plan, Obstacle> {
+    let token = observed.token.as_ref();
+    let desired = observed.desired.as_ref().map_err(|invalid| Obstacle::invalid(Arc::clone(invalid)))?;
+    let signing_secret = observed.signing_secret.as_ref().map_err(Arc::clone)?.as_ref();
+    let secret = observed.secret.as_ref().map_err(Arc::clone)?.as_ref();
+    let signing_key = signing_key(desired, signing_secret).map_err(Obstacle::Specific)?;
+    let owner_patch = match secret.map(|secret| (secret, ownership(token, desired, secret, signing_secret))) {
+        None | Some((_, Ownership::Ours)) => None,
+        Some((secret, Ownership::Inherited)) => Some(build_owner_patch(token, secret)),
+        Some((_, Ownership::Refused)) => {
+            return Err(Obstacle::Specific(TokenObstacle::SecretOccupied(desired.secret.clone())));
+        }
+    };
+    let step = match decide(desired, &signing_key, secret, now) {
+        Decision::Keep { jwt, claims } => {
+            let data = Some(build_data(&desired.key, jwt));
+            Step::Keep { secret: Box::new(Secret { data, ..build_secret(token, desired) }), claims }
+        }
+        Decision::Issue(reason) => Step::Issue(Box::new(Issue {
+            secret: build_secret(token, desired),
+            key: desired.key.clone(),
+            user: desired.user.clone(),
+            issued_at: now,
+            lifetime: desired.lifetime,
+            signing_key,
+            reason,
+        })),
+        Decision::Delete(reason) => Step::Delete(reason),
+    };
+    Ok(Plan::Write { owner_patch, step })
+}
+
+fn signing_key(desired: &DesiredToken, secret: Option<&Secret>) -> Result<SigningKey, TokenObstacle> {
+    Ok(SigningKey::new(secret_value(secret, &desired.signing_key.name, &desired.signing_key.key)?)?)
+}
+
+/// Whether the Token may write an existing Secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Claim {
-    /// It is the Token's, or can become it.
+enum Ownership {
+    /// The Token controls it or may adopt it.
     Ours,
-    /// It is controlled by the signing key's Secret, as the operator that we may replace left it.
+    /// The signing key's Secret controls it. The operator that we may replace left it so, and a deleted Token then left
+    /// a valid credential behind.
     Inherited,
-    /// It is somebody else's, or holds what a Token has no right to take along when it goes.
+    /// Another owner controls it, or it holds data that must not be collected with the Token.
     Refused,
 }
 
-/// Tells whether the Token may write a Secret.
-pub fn claim(token: &Token, wish: &Wish, secret: &Secret, signing: Option<&Secret>) -> Claim {
+fn ownership(
+    token: &Token,
+    desired: &DesiredToken,
+    secret: &Secret,
+    signing_secret: Option<&Secret>,
+) -> Ownership {
     match control_of(secret.meta(), token) {
-        Control::Ours => Claim::Ours,
-        Control::Foreign(owner) if signing.and_then(ResourceExt::uid).is_some_and(|uid| uid == owner.uid) => {
-            Claim::Inherited
+        Control::Ours => Ownership::Ours,
+        Control::Foreign(owner)
+            if signing_secret.and_then(ResourceExt::uid).is_some_and(|uid| uid == owner.uid) =>
+        {
+            Ownership::Inherited
         }
-        Control::Foreign(_) => Claim::Refused,
+        Control::Foreign(_) => Ownership::Refused,
         Control::Orphan => {
-            let holds_more = secret.data.iter().flatten().any(|(key, _)| *key != wish.key);
-            if holds_more { Claim::Refused } else { Claim::Ours }
+            let has_other_data = secret.data.iter().flatten().any(|(key, _)| *key != desired.key);
+            if has_other_data { Ownership::Refused } else { Ownership::Ours }
         }
     }
 }
 
-/// Decides, from what is in the Secret and what the Token wants.
-pub fn plan(wish: &Wish, key: &SigningKey, observed: &Observed, now: Timestamp) -> Plan {
-    let Some(secret) = &observed.secret else { return Plan::Issue(Reason::Absent) };
+#[derive(Debug, PartialEq, Eq)]
+enum Decision {
+    Keep { jwt: String, claims: Claims },
+    Issue(Reason),
+    Delete(Reason),
+}
+
+fn decide(desired: &DesiredToken, key: &SigningKey, secret: Option<&Secret>, now: Timestamp) -> Decision {
+    let Some(secret) = secret else { return Decision::Issue(Reason::Absent) };
     let is_immutable = secret.immutable == Some(true);
-    let found = secret.data.as_ref().and_then(|data| data.get(&wish.key));
-    match judge(found.map(|bytes| bytes.0.as_slice()), wish, key, now) {
-        Ok(_) if is_immutable && wish.refresh => Plan::Remove(Reason::Immutable),
-        Ok((jwt, claims)) => Plan::Keep { jwt: jwt.to_owned(), claims },
-        Err(reason) if is_immutable => Plan::Remove(reason),
-        Err(reason) => Plan::Issue(reason),
+    let value = secret.data.as_ref().and_then(|data| data.get(&desired.key));
+    match check_token(value.map(|bytes| bytes.0.as_slice()), desired, key, now) {
+        Ok(_) if is_immutable && desired.refresh => Decision::Delete(Reason::Immutable),
+        Ok((jwt, claims)) => Decision::Keep { jwt: jwt.to_owned(), claims },
+        Err(reason) if is_immutable => Decision::Delete(reason),
+        Err(reason) => Decision::Issue(reason),
     }
 }
 
-/// The token and its claims, or why it does not do.
-fn judge<'a>(
-    found: Option<&'a [u8]>,
-    wish: &Wish,
+/// The token and its claims, or why it is replaced.
+fn check_token<'a>(
+    value: Option<&'a [u8]>,
+    desired: &DesiredToken,
     key: &SigningKey,
     now: Timestamp,
 ) -> Result<(&'a str, Claims), Reason> {
-    let jwt = std::str::from_utf8(found.ok_or(Reason::Absent)?).map_err(|_| Reason::Unverifiable)?;
+    let jwt = std::str::from_utf8(value.ok_or(Reason::Absent)?).map_err(|_| Reason::Unverifiable)?;
     let claims = slurm_jwt::parse(jwt, key).map_err(|_| Reason::Unverifiable)?;
     let lifetime = claims.exp.zip(claims.iat).map(|(expires, issued)| expires.saturating_sub(issued));
-    if claims.sun.as_deref() != Some(wish.user.as_str()) || lifetime != Some(wish.lifetime.as_secs()) {
+    if claims.sun.as_deref() != Some(desired.user.as_str()) || lifetime != Some(desired.lifetime.as_secs()) {
         return Err(Reason::Changed);
     }
-    // A token that is issued once and for all may end: that is what its owner asked for.
-    if wish.refresh && until_renewal(&claims, wish, now) <= SignedDuration::ZERO {
+    // With refresh off the token is meant to expire.
+    if desired.refresh && until_renewal(&claims, desired, now) <= SignedDuration::ZERO {
         return Err(Reason::Due);
     }
     Ok((jwt, claims))
 }
 
-/// When to look at a token again; never if it is not renewed.
-pub fn wait(claims: &Claims, wish: &Wish, now: Timestamp) -> Option<SignedDuration> {
-    wish.refresh.then(|| until_renewal(claims, wish, now).max(SHORTEST_WAIT))
+/// When the Token is reconciled to renew its token; `None` if it is not renewed.
+pub fn requeue_after(observed: &Observed, claims: &Claims, now: Timestamp) -> Option<Duration> {
+    let desired = observed.desired.as_ref().ok().filter(|desired| desired.refresh)?;
+    Some(until_renewal(claims, desired, now).max(MIN_REQUEUE).unsigned_abs())
 }
 
-fn until_renewal(claims: &Claims, wish: &Wish, now: Timestamp) -> SignedDuration {
-    let margin = wish.lifetime / RENEWAL_SHARE;
+fn until_renewal(claims: &Claims, desired: &DesiredToken, now: Timestamp) -> SignedDuration {
+    let margin = desired.lifetime / RENEWAL_FRACTION;
     claims.expires_at().map_or(SignedDuration::ZERO, |expiry| expiry.duration_since(now) - margin)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use k8s_openapi::ByteString;
+    use operator_runtime::references::ReferenceError;
     use rstest::rstest;
     use serde_json::json;
     use slinky_api::v1beta1::SecretKeySelector;
-    use std::collections::BTreeMap;
 
     const ISSUED: i64 = 1_800_000_000;
 
@@ -133,8 +261,8 @@ mod tests {
         SigningKey::new(bytes).unwrap()
     }
 
-    fn wish() -> Wish {
-        Wish {
+    fn desired() -> DesiredToken {
+        DesiredToken {
             user: "alice".to_owned(),
             lifetime: SignedDuration::from_secs(1000),
             refresh: true,
@@ -149,87 +277,137 @@ mod tests {
     }
 
     fn jwt() -> String {
-        slurm_jwt::mint(&Claims::new("alice", at(0), wish().lifetime), &key(b"k"))
+        slurm_jwt::mint(&Claims::new("alice", at(0), desired().lifetime), &key(b"k"))
     }
 
-    fn holding(data: &[(&str, &str)], immutable: bool) -> Observed {
-        let data: BTreeMap<_, _> =
-            data.iter().map(|(key, value)| ((*key).to_owned(), ByteString((*value).into()))).collect();
-        let secret = Secret { data: Some(data), immutable: Some(immutable), ..Secret::default() };
-        Observed { secret: Some(secret), signing: None }
+    fn secret_with(value: &str, immutable: bool) -> Secret {
+        let data = build_data("SLURM_JWT", value.to_owned());
+        Secret { data: Some(data), immutable: Some(immutable), ..Secret::default() }
     }
 
     #[rstest]
     #[case::fresh(0, true)]
-    #[case::a_moment_before_renewal(799, true)]
+    #[case::one_second_before_renewal(799, true)]
     #[case::at_renewal(800, false)]
     #[case::long_expired(9000, false)]
-    fn a_token_is_renewed_when_a_fifth_of_its_life_is_left(#[case] later: i64, #[case] kept: bool) {
-        let decided = plan(&wish(), &key(b"k"), &holding(&[("SLURM_JWT", &jwt())], false), at(later));
-        if kept {
-            assert!(matches!(decided, Plan::Keep { .. }), "{decided:?}");
+    fn token_is_renewed_when_a_fifth_of_its_lifetime_is_left(#[case] later: i64, #[case] is_kept: bool) {
+        let decision = decide(&desired(), &key(b"k"), Some(&secret_with(&jwt(), false)), at(later));
+        if is_kept {
+            assert!(matches!(decision, Decision::Keep { .. }), "{decision:?}");
         } else {
-            assert_eq!(decided, Plan::Issue(Reason::Due));
+            assert_eq!(decision, Decision::Issue(Reason::Due));
         }
     }
 
     #[rstest]
-    #[case::another_user(Wish { user: "bob".to_owned(), ..wish() }, Reason::Changed)]
-    #[case::another_lifetime(Wish { lifetime: SignedDuration::from_secs(60), ..wish() }, Reason::Changed)]
-    #[case::another_key_in_the_secret(Wish { key: "OTHER".to_owned(), ..wish() }, Reason::Absent)]
-    fn an_edit_of_the_token_issues_a_new_one(#[case] wish: Wish, #[case] reason: Reason) {
-        let decided = plan(&wish, &key(b"k"), &holding(&[("SLURM_JWT", &jwt())], false), at(1));
-        assert_eq!(decided, Plan::Issue(reason));
+    #[case::user(DesiredToken { user: "bob".to_owned(), ..desired() }, Reason::Changed)]
+    #[case::lifetime(DesiredToken { lifetime: SignedDuration::from_secs(60), ..desired() }, Reason::Changed)]
+    #[case::key_in_the_secret(DesiredToken { key: "OTHER".to_owned(), ..desired() }, Reason::Absent)]
+    fn edit_of_the_spec_issues_a_new_token(#[case] desired: DesiredToken, #[case] reason: Reason) {
+        let decision = decide(&desired, &key(b"k"), Some(&secret_with(&jwt(), false)), at(1));
+        assert_eq!(decision, Decision::Issue(reason));
     }
 
     #[rstest]
-    #[case::rotated_key(b"another", &jwt())]
-    #[case::no_token(b"k", "hello")]
-    #[case::nothing(b"k", "")]
-    fn what_cannot_be_verified_is_replaced(#[case] signing: &[u8], #[case] found: &str) {
-        let decided = plan(&wish(), &key(signing), &holding(&[("SLURM_JWT", found)], false), at(1));
-        assert_eq!(decided, Plan::Issue(Reason::Unverifiable));
+    #[case::rotated_signing_key(b"another", &jwt())]
+    #[case::not_a_token(b"k", "hello")]
+    #[case::empty(b"k", "")]
+    fn unverifiable_token_is_replaced(#[case] signing_key: &[u8], #[case] value: &str) {
+        let decision = decide(&desired(), &key(signing_key), Some(&secret_with(value, false)), at(1));
+        assert_eq!(decision, Decision::Issue(Reason::Unverifiable));
     }
 
     #[test]
-    fn a_token_that_is_not_renewed_may_end() {
-        let wish = Wish { refresh: false, ..wish() };
-        let observed = holding(&[("SLURM_JWT", &jwt())], true);
-        assert!(matches!(plan(&wish, &key(b"k"), &observed, at(9000)), Plan::Keep { .. }));
+    fn token_expires_when_refresh_is_off() {
+        let desired = DesiredToken { refresh: false, ..desired() };
+        let decision = decide(&desired, &key(b"k"), Some(&secret_with(&jwt(), true)), at(9000));
+        assert!(matches!(decision, Decision::Keep { .. }), "{decision:?}");
     }
 
     #[rstest]
-    #[case::renewal_was_switched_on(wish(), Reason::Immutable)]
-    #[case::changed_for_once_and_all(Wish { refresh: false, user: "bob".to_owned(), ..wish() }, Reason::Changed)]
-    fn a_secret_that_cannot_be_changed_has_to_go(#[case] wish: Wish, #[case] reason: Reason) {
-        let decided = plan(&wish, &key(b"k"), &holding(&[("SLURM_JWT", &jwt())], true), at(1));
-        assert_eq!(decided, Plan::Remove(reason));
-    }
-
-    #[test]
-    fn the_next_look_is_at_renewal_and_never_at_once() {
-        let claims = Claims::new("alice", at(0), wish().lifetime);
-        assert_eq!(wait(&claims, &wish(), at(100)), Some(SignedDuration::from_secs(700)));
-        assert_eq!(wait(&claims, &wish(), at(900)), Some(SHORTEST_WAIT));
-        assert_eq!(wait(&claims, &Wish { refresh: false, ..wish() }, at(0)), None);
-    }
-
-    #[rstest]
-    #[case::own(json!([{ "uid": "token", "controller": true }]), json!({ "x": "" }), Claim::Ours)]
-    #[case::of_the_signing_key(json!([{ "uid": "signing", "controller": true }]), json!({}), Claim::Inherited)]
-    #[case::of_somebody_else(json!([{ "uid": "other", "controller": true }]), json!({}), Claim::Refused)]
-    #[case::orphan(json!([]), json!({ "SLURM_JWT": "" }), Claim::Ours)]
-    #[case::orphan_with_more(json!([]), json!({ "password": "" }), Claim::Refused)]
-    fn whose_secret_it_is(
-        #[case] owners: serde_json::Value,
-        #[case] data: serde_json::Value,
-        #[case] expected: Claim,
+    #[case::refresh_was_switched_on(desired(), Reason::Immutable)]
+    #[case::user_changed(DesiredToken { refresh: false, user: "bob".to_owned(), ..desired() }, Reason::Changed)]
+    fn immutable_secret_is_deleted_to_change_its_token(
+        #[case] desired: DesiredToken,
+        #[case] reason: Reason,
     ) {
-        let read = |value| serde_json::from_value::<Secret>(value).unwrap();
-        let token =
-            serde_json::from_value(json!({ "metadata": { "uid": "token" }, "spec": { "username": "" } }));
+        let decision = decide(&desired, &key(b"k"), Some(&secret_with(&jwt(), true)), at(1));
+        assert_eq!(decision, Decision::Delete(reason));
+    }
+
+    fn read(value: Value) -> Secret {
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn token() -> Token {
+        serde_json::from_value(json!({ "metadata": { "uid": "token" }, "spec": { "username": "" } })).unwrap()
+    }
+
+    /// A Token whose signing key exists.
+    fn observed(secret: Option<Secret>) -> Observed {
+        let data = build_data("jwt.key", "k".to_owned());
+        let signing_secret = Secret { data: Some(data), ..read(json!({ "metadata": { "uid": "signing" } })) };
+        Observed {
+            token: Arc::new(token()),
+            desired: Ok(desired()),
+            signing_secret: Ok(Some(signing_secret)),
+            secret: Ok(secret),
+        }
+    }
+
+    #[test]
+    fn requeue_is_at_renewal_and_never_immediate() {
+        let claims = Claims::new("alice", at(0), desired().lifetime);
+        let refreshed = observed(None);
+        assert_eq!(requeue_after(&refreshed, &claims, at(100)), Some(Duration::from_secs(700)));
+        assert_eq!(requeue_after(&refreshed, &claims, at(900)), Some(MIN_REQUEUE.unsigned_abs()));
+        let once = Observed { desired: Ok(DesiredToken { refresh: false, ..desired() }), ..observed(None) };
+        assert_eq!(requeue_after(&once, &claims, at(0)), None);
+    }
+
+    #[rstest]
+    #[case::own(json!([{ "uid": "token", "controller": true }]), json!({ "x": "" }), Ownership::Ours)]
+    #[case::signing_key(json!([{ "uid": "signing", "controller": true }]), json!({}), Ownership::Inherited)]
+    #[case::another_owner(json!([{ "uid": "other", "controller": true }]), json!({}), Ownership::Refused)]
+    #[case::orphan(json!([]), json!({ "SLURM_JWT": "" }), Ownership::Ours)]
+    #[case::orphan_with_other_data(json!([]), json!({ "password": "" }), Ownership::Refused)]
+    fn ownership_of_an_existing_secret(
+        #[case] owners: Value,
+        #[case] data: Value,
+        #[case] expected: Ownership,
+    ) {
         let secret = read(json!({ "metadata": { "ownerReferences": owners }, "data": data }));
-        let signing = read(json!({ "metadata": { "uid": "signing" } }));
-        assert_eq!(claim(&token.unwrap(), &wish(), &secret, Some(&signing)), expected);
+        let observed = observed(Some(secret.clone()));
+        let signing_secret = observed.signing_secret.as_ref().unwrap().as_ref();
+        assert_eq!(ownership(&token(), &desired(), &secret, signing_secret), expected);
+        match plan(&observed, at(0)) {
+            Plan::Refuse(obstacle) => {
+                assert_eq!((expected, obstacle.category()), (Ownership::Refused, "SecretOccupied"));
+            }
+            Plan::Write { owner_patch, .. } => {
+                assert_eq!(owner_patch.is_some(), expected == Ownership::Inherited);
+            }
+        }
+    }
+
+    #[rstest]
+    #[case::missing_secret(Ok(None), "SigningKeyMissing")]
+    #[case::missing_key(Ok(Some(Secret::default())), "SigningKeyMissing")]
+    #[case::empty_key(
+        Ok(Some(Secret { data: Some(build_data("jwt.key", String::new())), ..Secret::default() })),
+        "SigningKeyUnusable"
+    )]
+    #[case::unreadable(
+        Err(Arc::new(ReferenceError::from(MissingReference::Secret("auth".to_owned())))),
+        "SecretMissing"
+    )]
+    fn nothing_is_written_without_a_signing_key(
+        #[case] signing_secret: crate::observe::SecretRead,
+        #[case] category: &str,
+    ) {
+        let Plan::Refuse(obstacle) = plan(&Observed { signing_secret, ..observed(None) }, at(0)) else {
+            panic!("not refused")
+        };
+        assert_eq!(obstacle.category(), category);
     }
 }

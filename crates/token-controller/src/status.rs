@@ -1,32 +1,36 @@
-//! What a Token's status says.
+//! Builds the status of a Token. Pure.
 
-use crate::controller::Error;
 use crate::execute::Outcome;
+use crate::observe::Observed;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use operator_runtime::Classify;
 use operator_runtime::error::chain;
 use slinky_api::conditions::{Summary, summarise};
-use slinky_api::v1beta1::{Token, TokenStatus};
+use slinky_api::v1beta1::TokenStatus;
 
-/// The status after a pass. A pass that failed leaves the time of issue as it was: the old token is still there.
-pub fn status(token: &Token, outcome: &Result<Outcome, Error>, now: Timestamp) -> TokenStatus {
+/// The status after a reconcile. A failed reconcile does not change the time of issue: the Secret holds the old token.
+pub fn status(observed: &Observed, outcome: &Outcome, now: Timestamp) -> TokenStatus {
+    let token = &observed.token;
     let mut status = token.status.clone().unwrap_or_default();
-    let summary = match outcome {
-        Ok(Outcome { claims: Some(claims), .. }) => {
-            status.issued_at = claims.issued_at().map(Time);
-            match claims.expires_at() {
-                Some(expiry) if expiry <= now => {
-                    Summary::Degraded("Expired", format!("the token expired at {expiry} and refresh is off"))
-                }
-                _ => Summary::Ready,
-            }
-        }
-        Ok(Outcome { claims: None, .. }) => {
-            Summary::Progressing("Replacing", "the immutable Secret is being replaced".to_owned())
-        }
-        Err(error) => Summary::Degraded(error.category(), chain(error)),
-    };
-    summarise(&mut status.conditions, &summary, token.metadata.generation, now);
+    if let Some(claims) = &outcome.claims {
+        status.issued_at = claims.issued_at().map(Time);
+    }
+    summarise(&mut status.conditions, &summary(outcome, now), token.metadata.generation, now);
     status
+}
+
+fn summary(outcome: &Outcome, now: Timestamp) -> Summary {
+    if let Err(error) = &outcome.result {
+        return Summary::Degraded(error.category(), chain(error));
+    }
+    let Some(claims) = &outcome.claims else {
+        return Summary::Progressing("Replacing", "the immutable Secret is being replaced".to_owned());
+    };
+    match claims.expires_at() {
+        Some(expiry) if expiry <= now => {
+            Summary::Degraded("Expired", format!("the token expired at {expiry} and refresh is off"))
+        }
+        _ => Summary::Ready,
+    }
 }
