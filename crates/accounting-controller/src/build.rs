@@ -1,4 +1,4 @@
-//! The children of an Accounting. Pure.
+//! Builds the children of an Accounting. Pure.
 
 mod config;
 mod service;

@@ -1,4 +1,4 @@
-//! The children of a LoginSet. Pure.
+//! Builds the children of a LoginSet. Pure.
 
 mod config;
 mod deployment;

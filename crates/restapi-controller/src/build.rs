@@ -1,4 +1,4 @@
-//! The children of a RestApi. Pure.
+//! Builds the children of a RestApi. Pure.
 
 mod deployment;
 mod service;

@@ -4,7 +4,7 @@ use super::SLURMDBD_CONF;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
-use operator_runtime::{Class, Classify};
+use operator_runtime::{Class, Classify, WATCH_FALLBACK};
 use pod_builder::{child_metadata, merge_annotations, merge_labels};
 use slinky_api::labels::common_labels;
 use slinky_api::names::accounting::{pod, workload};
@@ -12,31 +12,27 @@ use slinky_api::v1beta1::{Accounting, StorageConfig};
 use slurm_conf::check::{Severity, check_slurmdbd_conf};
 use slurm_conf::{ConfName, ConfValue, SlurmdbdConf, Storage, ValueError, is_equivalent};
 use std::collections::BTreeMap;
-use std::time::Duration;
 
-/// How long to wait for another password, or for the end of an immutable Secret; both are noticed at once.
-const UNTIL_NEXT_LOOK: Duration = Duration::from_mins(5);
-
-/// Why there is no slurmdbd.conf. No text holds a value.
+/// Why slurmdbd.conf cannot be rendered or written. No message contains the password.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// Nothing says where the database is.
+    /// The spec names no database.
     #[error("spec.storageConfig must be set when external is false")]
     NoStorage,
-    /// A number that no port has.
+    /// The port is out of range.
     #[error("spec.storageConfig.port must be between 1 and 65535")]
     Port,
-    /// Text that would leave its line.
+    /// A value cannot be written into slurmdbd.conf.
     #[error(transparent)]
     Value(#[from] ValueError),
-    /// slurmdbd would not start with it.
-    #[error("slurmdbd would refuse the configuration: {0}")]
+    /// slurmdbd would not start with the file.
+    #[error("slurmdbd would reject the configuration: {0}")]
     Refused(String),
-    /// The password cannot be written into the file.
+    /// The password cannot be written into slurmdbd.conf.
     #[error("{0}")]
     Password(String),
-    /// Somebody made the Secret immutable.
-    #[error("Secret {0} is immutable and holds another configuration: delete it to have it made anew")]
+    /// The Secret was made immutable and holds another configuration.
+    #[error("Secret {0} is immutable and holds another configuration: delete it to have it re-created")]
     Immutable(String),
 }
 
@@ -44,7 +40,7 @@ impl Classify for ConfigError {
     fn class(&self) -> Class {
         match self {
             Self::NoStorage | Self::Port | Self::Value(_) | Self::Refused(_) => Class::Invalid,
-            Self::Password(_) | Self::Immutable(_) => Class::Waiting(UNTIL_NEXT_LOOK),
+            Self::Password(_) | Self::Immutable(_) => Class::Waiting(WATCH_FALLBACK),
         }
     }
 
@@ -57,7 +53,7 @@ impl Classify for ConfigError {
     }
 }
 
-/// The Secret `<name>-accounting`. A file of `live` that means the same stays as it is, byte for byte.
+/// Builds the Secret `<name>-accounting`. If the file in `live` is equivalent, it is kept byte for byte.
 pub fn build_config(
     accounting: &Accounting,
     password: &ByteString,
@@ -65,8 +61,8 @@ pub fn build_config(
 ) -> Result<Secret, ConfigError> {
     let name = workload(&accounting.name_any());
     let text = render(accounting, password)?;
-    let running = live.and_then(|live| live.data.as_ref()?.get(SLURMDBD_CONF));
-    let kept = running.filter(|running| str::from_utf8(&running.0).is_ok_and(|it| is_equivalent(it, &text)));
+    let live_file = live.and_then(|live| live.data.as_ref()?.get(SLURMDBD_CONF));
+    let kept = live_file.filter(|file| str::from_utf8(&file.0).is_ok_and(|it| is_equivalent(it, &text)));
     if kept.is_none() && live.is_some_and(|live| live.immutable == Some(true)) {
         return Err(ConfigError::Immutable(name));
     }
@@ -90,13 +86,13 @@ fn render(accounting: &Accounting, password: &ByteString) -> Result<String, Conf
         storage: Storage {
             host: ConfValue::new("spec.storageConfig.host", &storage.host)?,
             port: u16::try_from(storage.effective_port()).map_err(|_| ConfigError::Port)?,
-            // Without a user the line would be empty, and slurmdbd would not start.
+            // slurmdbd does not start with an empty StorageUser.
             user: Some(ConfValue::new(
                 "spec.storageConfig.username",
                 storage.username.as_deref().unwrap_or_default(),
             )?),
             database: ConfValue::new("spec.storageConfig.database", storage.effective_database())?,
-            password: usable(password, storage)?,
+            password: checked_password(password, storage)?,
         },
         extra_conf: spec.extra_conf.clone().unwrap_or_default(),
     };
@@ -107,8 +103,11 @@ fn render(accounting: &Accounting, password: &ByteString) -> Result<String, Conf
     }
 }
 
-/// The password as it can stand in the file. What is wrong with it is told by the names of Secret and key.
-fn usable(password: &ByteString, storage: &StorageConfig) -> Result<slurm_conf::Secret, ConfigError> {
+/// The password, checked for characters that slurmdbd.conf cannot hold. Errors name its Secret and key only.
+fn checked_password(
+    password: &ByteString,
+    storage: &StorageConfig,
+) -> Result<slurm_conf::Secret, ConfigError> {
     let place = format!("Secret {}, key {:?}", storage.password_key_ref.name, storage.password_key_ref.key);
     let text = str::from_utf8(&password.0)
         .map_err(|_| ConfigError::Password(format!("{place} must be text in UTF-8")))?;
@@ -149,14 +148,14 @@ mod tests {
     #[rstest]
     #[case::line_break(storage(&json!({ "host": "db\nStorageType=x" })), "spec.storageConfig.host must not contain '\\n'")]
     #[case::comment(storage(&json!({ "username": "a#b" })), "spec.storageConfig.username must not contain '#'")]
-    #[case::blank(storage(&json!({ "database": "a b" })), "spec.storageConfig.database must not contain ' '")]
+    #[case::space(storage(&json!({ "database": "a b" })), "spec.storageConfig.database must not contain ' '")]
     #[case::no_host(storage(&json!({ "host": "" })), "spec.storageConfig.host must not be empty")]
     #[case::port(storage(&json!({ "port": 65536 })), "spec.storageConfig.port must be between 1 and 65535")]
     #[case::negative_port(storage(&json!({ "port": -1 })), "spec.storageConfig.port must be between 1 and 65535")]
     #[case::no_user(storage(&json!({ "username": null })), "spec.storageConfig.username must not be empty")]
     #[case::no_storage(json!({ "storageConfig": null }), "spec.storageConfig must be set")]
-    #[case::nonsense(json!({ "extraConf": "A=1\nnonsense" }), "slurmdbd would refuse the configuration: \"nonsense\"")]
-    fn what_slurmdbd_cannot_read_is_refused_in_words(#[case] change: Value, #[case] message: &str) {
+    #[case::nonsense(json!({ "extraConf": "A=1\nnonsense" }), "slurmdbd would reject the configuration: \"nonsense\"")]
+    fn invalid_spec_is_refused_with_the_field_and_the_rule(#[case] change: Value, #[case] message: &str) {
         let refusal = build_config(&accounting(&change), &bytes("sesame"), None).unwrap_err();
         assert_eq!((refusal.category(), refusal.class()), ("InvalidSpec", Class::Invalid));
         assert!(refusal.to_string().starts_with(message), "{refusal}");
@@ -166,25 +165,22 @@ mod tests {
     #[case::line_break("sesame\n", "Secret db, key \"password\" must not contain '\\n'")]
     #[case::empty("", "Secret db, key \"password\" must not be empty")]
     #[case::comment("ses#ame", "Secret db, key \"password\" must not contain '#'")]
-    fn a_password_that_cannot_be_written_is_told_without_showing_it(
-        #[case] password: &str,
-        #[case] message: &str,
-    ) {
+    fn unusable_password_is_reported_without_its_value(#[case] password: &str, #[case] message: &str) {
         let refusal = build_config(&accounting(&json!({})), &bytes(password), None).unwrap_err();
         assert_eq!(refusal.category(), "PasswordUnusable");
-        assert!(matches!(refusal.class(), Class::Waiting(_)), "another password is worth a look");
+        assert!(matches!(refusal.class(), Class::Waiting(_)), "a change of the Secret is expected");
         assert!(refusal.to_string().starts_with(message), "{refusal}");
         assert!(!format!("{refusal} {refusal:?}").contains("ame"));
     }
 
     #[test]
-    fn a_password_that_is_no_text_is_told() {
+    fn password_that_is_not_utf8_is_reported() {
         let refusal = build_config(&accounting(&json!({})), &ByteString(vec![0xff]), None).unwrap_err();
         assert_eq!(refusal.to_string(), "Secret db, key \"password\" must be text in UTF-8");
     }
 
     #[test]
-    fn a_file_that_means_the_same_stays_byte_for_byte() {
+    fn equivalent_file_is_kept_byte_for_byte() {
         let fresh = build_config(&accounting(&json!({})), &bytes("sesame"), None).unwrap();
         let live = file(&fresh).replace("StoragePort=3306", "# the default\nstorageport = 3306");
         let live = secret(SLURMDBD_CONF, &live);
@@ -195,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn an_immutable_secret_is_good_as_long_as_it_says_what_is_wanted() {
+    fn immutable_secret_is_refused_only_if_its_configuration_differs() {
         let mut live = build_config(&accounting(&json!({})), &bytes("sesame"), None).unwrap();
         live.immutable = Some(true);
         assert!(build_config(&accounting(&json!({})), &bytes("sesame"), Some(&live)).is_ok());

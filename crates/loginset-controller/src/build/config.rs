@@ -1,4 +1,4 @@
-//! The ConfigMap with `sshd_config`, and with the keys by which root may log in.
+//! The ConfigMap with `sshd_config` and root's `authorized_keys`.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
@@ -9,12 +9,12 @@ use slinky_api::v1beta1::LoginSet;
 use slurm_conf::{render_authorized_keys, render_login_sshd_config};
 use std::collections::BTreeMap;
 
-/// The file with what sshd does.
+/// The file with the configuration of sshd.
 pub const SSHD_CONFIG: &str = "sshd_config";
-/// The file with the keys by which root may log in.
+/// The file with the public keys that may log in as root.
 pub const AUTHORIZED_KEYS: &str = "authorized_keys";
 
-/// The ConfigMap `<name>-ssh-config`.
+/// Builds the ConfigMap `<name>-ssh-config`.
 pub fn build_config(loginset: &LoginSet) -> ConfigMap {
     let spec = &loginset.spec;
     let sshd_config = render_login_sshd_config(spec.extra_sshd_config.as_deref().unwrap_or_default());

@@ -20,9 +20,9 @@ use slinky_api::labels::{App, annotations, common_labels, selector_labels};
 use slinky_api::names::{self, SSH_PORT, service_fqdn};
 use slinky_api::v1beta1::{Controller, LoginSet};
 
-/// Mode of files that only their reader may see.
+/// Mode of files that only their owner may read.
 const PRIVATE: i32 = 0o600;
-/// Mode of files that everybody may see.
+/// Mode of files that every user may read.
 const PUBLIC: i32 = 0o644;
 
 /// The directory of sackd's socket.
@@ -32,7 +32,7 @@ const SSH_CONFIG: &str = "ssh-config";
 const SSSD: &str = "sssd-conf";
 const SSSD_CONF: &str = "sssd.conf";
 
-/// What the pods read at start, as hashes on their template: another file makes other pods.
+/// Hashes of the files that pods read at start. They are part of the pod template, so a changed file replaces the pods.
 pub struct Hashes {
     /// Of the ssh host keys.
     pub host_keys: String,
@@ -40,12 +40,12 @@ pub struct Hashes {
     pub sshd_conf: String,
     /// Of sssd.conf.
     pub sssd_conf: String,
-    /// Of what else they read: the keys of those who may log in as root, and that of the Slurm cluster.
+    /// Of the other files: root's `authorized_keys` and the key of the Slurm cluster.
     pub content: String,
 }
 
-/// The Deployment of the LoginSet's own name, for the cluster of `controller`. Pods of `live` that mean the same keep
-/// running.
+/// Builds the Deployment, which has the name of the LoginSet, for the cluster of `controller`. An equivalent pod template
+/// of `live` is kept, so that the pods are not replaced.
 pub fn build_deployment(
     loginset: &LoginSet,
     controller: &Controller,
@@ -80,17 +80,17 @@ pub fn build_deployment(
     Ok(RawObject::new(keep_running_template(deployment, live, crate::NAME))?)
 }
 
-/// How pods are replaced. A rolling update has all of its numbers: those that Kubernetes fills in belong to nobody, and
-/// would stand in the way of another strategy later.
+/// The update strategy. A rolling update is written with all of its fields: defaults of the API server have no field
+/// manager, so they would stay when the strategy is changed to `Recreate`, which the API server then rejects.
 fn strategy(loginset: &LoginSet) -> Value {
-    const STOCK: &str = "25%";
+    const DEFAULT: &str = "25%";
     let user = loginset.spec.strategy.as_ref().map(|strategy| json!(strategy)).unwrap_or_default();
     if user["type"] == "Recreate" {
         return user;
     }
     let number = |field: &str| {
         let chosen = &user["rollingUpdate"][field];
-        if chosen.is_null() { json!(STOCK) } else { chosen.clone() }
+        if chosen.is_null() { json!(DEFAULT) } else { chosen.clone() }
     };
     json!({
         "type": user["type"].as_str().unwrap_or("RollingUpdate"),
@@ -125,7 +125,7 @@ fn build_pod(
     };
     let user = loginset.spec.template.clone().unwrap_or_default().spec;
     let mut template = Template::build(metadata, &base, containers, "template.spec", &user)?;
-    // So that the names of workers are enough to reach them.
+    // Workers are reached by their short names.
     let workers = names::controller::workers_service(&controller.name_any());
     let namespace = loginset.namespace().unwrap_or_default();
     template.require(DNS_SEARCHES, &service_fqdn(&workers, &namespace, cluster_domain));
@@ -153,7 +153,7 @@ fn build_login(loginset: &LoginSet, controller: &Controller) -> Result<Value, Bu
     Ok(build_container(LoginSet::NAME, &base, &loginset.spec.login)?)
 }
 
-/// Where sshd listens: the user's last port of the name. Beside it the one of ours would be a second one.
+/// The port of sshd: the user's last port with the component's name. Another number would add a second port.
 fn port(loginset: &LoginSet) -> i32 {
     let ports = loginset.spec.login.as_value()["ports"].as_array();
     let chosen = ports.into_iter().flatten().rev().filter(|port| port["name"] == LoginSet::NAME);
@@ -190,7 +190,7 @@ fn volumes(loginset: &LoginSet, controller: &Controller) -> Vec<Volume> {
     ]
 }
 
-/// Single files among those of the image, which never follow changes: hashes restart the pods instead.
+/// Single files are mounted among those of the image. The kubelet never updates such mounts: hashes replace the pods.
 fn mounts() -> Vec<VolumeMount> {
     let in_etc_ssh = |volume, file: &str| file_mount(volume, file, &format!("/etc/ssh/{file}"));
     let directories = [read_only(mount(SLURM_ETC, "/etc/slurm")), mount(SACKD_DIR, "/run/slurm")];
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_user_wrote_is_merged_in() {
+    fn user_overrides_are_merged_over_the_defaults() {
         let deployment = build(&json!({
             "login": { "image": "login:26.05", "fieldOfTomorrow": true, "env": [{ "name": "A", "value": "b" }] },
             "template": {
@@ -243,7 +243,7 @@ mod tests {
             (&json!("A"), &json!("SACKD_OPTIONS"))
         );
         assert_eq!(template["spec"]["hostname"], "front");
-        // The user's list would otherwise take the names of workers away.
+        // The user's list does not remove the search domain of the workers.
         let searches = json!(["example.test", "slurm-workers-slurm.ns.svc.cluster.test"]);
         assert_eq!(template["spec"]["dnsConfig"]["searches"], searches);
         for metadata in [&deployment["metadata"], &template["metadata"]] {
@@ -252,32 +252,35 @@ mod tests {
     }
 
     #[rstest]
-    #[case::none(json!([]), json!([{ "name": "login", "containerPort": 22, "protocol": "TCP" }]))]
-    #[case::moved(
+    #[case::default(json!([]), json!([{ "name": "login", "containerPort": 22, "protocol": "TCP" }]))]
+    #[case::other_number(
         json!([{ "name": "login", "containerPort": 2222 }]),
         json!([{ "name": "login", "containerPort": 2222, "protocol": "TCP" }])
     )]
-    #[case::no_number(
+    #[case::zero(
         json!([{ "name": "login", "containerPort": 0 }]),
         json!([{ "name": "login", "containerPort": 0 }, { "name": "login", "containerPort": 22, "protocol": "TCP" }])
     )]
-    #[case::another(
+    #[case::other_name(
         json!([{ "name": "web", "containerPort": 80 }]),
         json!([{ "name": "web", "containerPort": 80 }, { "name": "login", "containerPort": 22, "protocol": "TCP" }])
     )]
-    fn sshd_listens_where_the_user_says(#[case] written: Value, #[case] expected: Value) {
+    fn port_of_the_component_takes_the_number_of_the_users_port(
+        #[case] written: Value,
+        #[case] expected: Value,
+    ) {
         let deployment = build(&json!({ "login": { "image": "login:26.05", "ports": written } })).unwrap();
         assert_eq!(deployment["spec"]["template"]["spec"]["containers"][0]["ports"], expected);
     }
 
     #[rstest]
-    #[case::stock(json!(null), json!({ "type": "RollingUpdate", "rollingUpdate": { "maxSurge": "25%", "maxUnavailable": "25%" } }))]
-    #[case::one_number(
+    #[case::default(json!(null), json!({ "type": "RollingUpdate", "rollingUpdate": { "maxSurge": "25%", "maxUnavailable": "25%" } }))]
+    #[case::one_field(
         json!({ "rollingUpdate": { "maxUnavailable": 0 } }),
         json!({ "type": "RollingUpdate", "rollingUpdate": { "maxSurge": "25%", "maxUnavailable": 0 } })
     )]
-    #[case::another(json!({ "type": "Recreate" }), json!({ "type": "Recreate" }))]
-    fn the_strategy_is_the_users(#[case] written: Value, #[case] expected: Value) {
+    #[case::recreate(json!({ "type": "Recreate" }), json!({ "type": "Recreate" }))]
+    fn strategy_of_the_user_is_completed_with_defaults(#[case] written: Value, #[case] expected: Value) {
         let deployment = build(&json!({ "strategy": written })).unwrap();
         assert_eq!(deployment["spec"]["strategy"], expected);
     }
@@ -286,13 +289,13 @@ mod tests {
     #[case::login(json!({ "login": { "image": 5 } }), "login.image")]
     #[case::initconf(json!({ "initconf": { "env": { "A": "b" } } }), "initconf.env")]
     #[case::template(json!({ "template": { "spec": { "nodeSelector": ["a"] } } }), "template.spec.nodeSelector")]
-    fn an_ill_typed_override_names_its_field(#[case] change: Value, #[case] field: &str) {
+    fn error_of_an_ill_typed_override_names_the_field(#[case] change: Value, #[case] field: &str) {
         let error = build(&change).unwrap_err().to_string();
         assert!(error.starts_with(field), "{error}");
     }
 
     #[test]
-    fn an_external_cluster_is_asked_for_its_configuration_where_it_is() {
+    fn sackd_fetches_the_configuration_of_an_external_cluster_from_its_address() {
         let mut controller = controller();
         controller.spec.external = true;
         controller.spec.external_config =

@@ -19,10 +19,11 @@ use slinky_api::names::{self, SLURMRESTD_ID, SLURMRESTD_PORT};
 use slinky_api::v1beta1::{Controller, PodTemplate, RestApi};
 use std::collections::BTreeMap;
 
-/// Mode of files that only their reader may see.
+/// Mode of files that only their owner may read.
 const PRIVATE: i32 = 0o600;
 
-/// The Deployment `<name>-restapi`, for the cluster of `controller`. Pods of `live` that mean the same keep running.
+/// Builds the Deployment `<name>-restapi` for the cluster of `controller`. An equivalent pod template of `live` is kept, so
+/// that the pods are not replaced.
 pub fn build_deployment(
     restapi: &RestApi,
     controller: &Controller,
@@ -84,7 +85,7 @@ fn build_pod(
 }
 
 fn build_slurmrestd(restapi: &RestApi, controller: &Controller) -> Result<Value, BuildError> {
-    // Without accounting the plugins that talk to slurmdbd would fail at start.
+    // Without accounting slurmrestd would not start with the plugins that talk to slurmdbd.
     let plugins = controller.spec.accounting_ref.is_none().then_some(["-s", "openapi/slurmctld"]);
     let base = Container {
         name: RestApi::NAME.to_owned(),
@@ -107,7 +108,7 @@ fn build_slurmrestd(restapi: &RestApi, controller: &Controller) -> Result<Value,
         ..Container::default()
     };
     let mut container = build_container(RestApi::NAME, &base, &restapi.spec.slurmrestd)?;
-    // The address has to be the last argument, after those of the user.
+    // slurmrestd takes the address as its last argument, after those of the user.
     append_args(&mut container, [json!(format!("0.0.0.0:{SLURMRESTD_PORT}"))]);
     Ok(container)
 }
@@ -153,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn with_accounting_all_plugins_are_loaded_and_the_address_stays_last() {
+    fn accounting_enables_all_plugins_and_the_address_is_the_last_argument() {
         let deployment =
             serde_json::to_value(build_deployment(&restapi(), &controller(true), None).unwrap()).unwrap();
         let args = &deployment["spec"]["template"]["spec"]["containers"][0]["args"];
@@ -161,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ill_typed_override_names_its_field() {
+    fn error_of_an_ill_typed_override_names_the_field() {
         let mut restapi = restapi();
         restapi.spec.slurmrestd = slinky_api::Raw::new(json!({ "image": 5 }));
         let error = build_deployment(&restapi, &controller(false), None).unwrap_err().to_string();
