@@ -28,7 +28,7 @@ pub async fn execute(plan: Plan, observed: &Observed, scope: &Scope) -> Outcome 
     // Generating keys takes seconds of CPU time: not before the API server has accepted the first write.
     let created_host_keys =
         config.is_some() && create_host_keys(plan.host_keys, &mut children, observed, scope).await;
-    let deployment = children.keep("Deployment", plan.deployment).flatten();
+    let deployment = children.record("Deployment", plan.deployment).flatten();
     let deployment = match (deployment, config) {
         (Some(desired), Some(_)) => {
             let desired = Ok::<_, Infallible>(desired);
@@ -48,7 +48,7 @@ async fn create_host_keys(
     scope: &Scope,
 ) -> bool {
     const STEP: &str = "SSH Host Keys";
-    let Some(HostKeys::Create(keys)) = children.keep(STEP, planned) else { return false };
+    let Some(HostKeys::Create(keys)) = children.record(STEP, planned) else { return false };
     let NewHostKeys { secret, event } = *keys;
     // The keys are random, so the plan cannot hold them.
     let secret = generate().await.map(|files| Secret { data: Some(files), ..secret });
