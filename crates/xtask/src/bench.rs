@@ -1,92 +1,94 @@
-//! How fast an operator brings NodeSets to their size and back, and what that costs, on simulated nodes.
+//! The benchmark: how fast, and at what cost, an operator scales and updates NodeSets on simulated nodes.
 
 mod api;
 mod audit;
 mod background;
+mod cluster_state;
 mod measurement;
-mod observer;
+mod program;
+mod reflector;
 mod report;
-mod subject;
 mod usage;
-mod world;
+mod workload;
 
 use crate::WORKSPACE;
-use crate::cluster::{LocalCluster, Name, succeed};
+use crate::cluster::{LocalCluster, Name, run_command};
 use crate::progress::step;
 use anyhow::{Result, ensure};
 use measurement::Measurement;
+use program::MeasuredProgram;
 use serde_json::{Value, json};
 use std::fs;
 use std::io::stderr;
 use std::path::{PathBuf, absolute};
 use std::process::Command;
-use subject::{NAMESPACE, Subject, Workload};
+use workload::{NAMESPACE, Workload, parse_max_unavailable};
 
-/// The binary that is measured unless another one is asked for.
+/// The binary that is measured by default.
 const OPERATOR: &str = "nodeset-controller";
-/// One simulated node has room for many more, but then there would be few nodes to know of.
+/// A simulated node has capacity for many more, but then the cluster would have too few nodes to be realistic.
 const PODS_PER_NODE: u32 = 10;
 
 const EXPLANATION: &str = "\
-A cluster of the profile `scale` is made for the measurement, with a simulated node for every 10 pods, and removed
-afterwards. No Slurm runs in it: pods are deleted without a drain. An operator may need a while to be sure of that,
-so the first phase begins when it has been up for 90 s with empty NodeSets.
+The benchmark creates a cluster of the profile `scale`, with one simulated node per 10 pods, and removes it
+afterwards. No Slurm runs in it: pods are deleted without a drain. The operator needs some time to conclude that, so
+the first phase starts after the operator has run for 90 s with empty NodeSets.
 
 One JSON object per phase goes to standard output, everything else to standard error:
 
   out     the NodeSets grow from 0 to all pods
-  idle60  60 s with nothing to do
+  idle60  60 s without changes
   update  a new image rolls through all pods
   in      the NodeSets shrink to 0
 
-  who, phase, n, nodesets  what was measured, and with how many pods and NodeSets
-  pods_exist_s             seconds from the change until all (new) pods exist; `in`: until all are gone
-  settled_s                seconds from the change until the status of every NodeSet says so
-  cpu_s, peak_rss_mib      CPU time and largest memory of the process
+  who, phase, n, nodesets  program, phase, number of pods and NodeSets
+  pods_exist_s             seconds from the change until all (new) pods exist; `in`: until all are deleted
+  settled_s                seconds from the change until the status of every NodeSet reports it
+  cpu_s, peak_rss_mib      CPU time and peak memory of the process
   requests, by             requests to the API server, also by verb and resource, without watches
 
-CPU time, memory and requests are those from the change until 5 s after it has settled.";
+CPU time, memory and requests are counted from the change until 5 s after it has settled.";
 
 /// Options of the bench command.
 #[derive(clap::Args)]
 #[command(after_long_help = EXPLANATION)]
 pub struct Args {
-    /// How many pods, over all NodeSets.
+    /// Number of pods, over all NodeSets.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
     pods: u32,
-    /// How many NodeSets the pods are spread over, evenly.
+    /// Number of NodeSets that the pods are spread over evenly.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     nodesets: u32,
-    /// How many pods of a NodeSet may be unavailable during the update, as a number or a percentage.
-    #[arg(long, default_value = "25%", value_parser = subject::max_unavailable)]
+    /// `maxUnavailable` of the NodeSets during the update, a number or a percentage.
+    #[arg(long, default_value = "25%", value_parser = parse_max_unavailable)]
     max_unavailable: Value,
-    /// The cluster, which must not exist.
+    /// Name of the cluster, which must not exist.
     #[arg(long, default_value = "bench")]
     name: Name,
-    /// Leave the cluster running, for a look.
+    /// Keep the cluster running, to inspect it.
     #[arg(long)]
     keep: bool,
-    /// Measure this program in place of a release build of the operator. Its file name is its User-Agent, and it
-    /// takes the operator's flags.
+    /// Measure this program instead of a release build of the operator. Its User-Agent has to begin with its file
+    /// name, and it has to accept the operator's flags.
     #[arg(long)]
     program: Option<PathBuf>,
 }
 
-/// Makes a cluster, measures and prints.
+/// Creates a cluster, measures the phases and prints the results.
 pub fn run(args: &Args) -> Result<()> {
     ensure!(
         args.nodesets <= args.pods,
-        "{} pods are too few for {} NodeSets: each gets one at least",
+        "{} pods are too few for {} NodeSets: each needs at least one",
         args.pods,
         args.nodesets
     );
     if let Some(program) = &args.program {
-        ensure!(program.is_file(), "there is no program {}", program.display());
+        ensure!(program.is_file(), "{} is not a file", program.display());
     }
     let cluster = LocalCluster::new(&args.name)?;
     ensure!(
         !cluster.layout.dir.exists(),
-        "cluster {0} exists: a measurement needs a new one, so remove it with `cargo xtask cluster down --name {0}`",
+        "cluster {0} exists, but a measurement needs a new one: remove it with `cargo xtask cluster down --name {0}`",
         args.name
     );
     let program = match &args.program {
@@ -94,33 +96,33 @@ pub fn run(args: &Args) -> Result<()> {
         None => step(format!("build {OPERATOR}"), || build(&cluster))?,
     };
     let workload = Workload::new(args.pods, args.nodesets, &args.max_unavailable);
-    let subject = Subject::operator(program, &workload)?;
+    let program = MeasuredProgram::new(program)?;
     let nodes = args.pods.div_ceil(PODS_PER_NODE).to_string();
     let up = cluster.manage("up", &["--profile", "scale", "--nodes", &nodes]);
-    let outcome = up.and_then(|()| measure(&cluster, &subject, &workload));
-    // The cluster goes in any case; what failed first is told.
+    let outcome = up.and_then(|()| measure(&cluster, &program, &workload));
+    // The cluster is removed in any case; the first error is reported.
     if args.keep { outcome } else { outcome.and(cluster.manage("down", &[])) }
 }
 
-/// The operator as it is shipped: built with optimisations, beside the build of this program.
+/// Builds the operator in release mode, into the target directory of this program.
 fn build(cluster: &LocalCluster) -> Result<PathBuf> {
     let mut cargo = Command::new("cargo");
     cargo.args(["build", "--quiet", "--release", "--package", OPERATOR, "--bin", OPERATOR]);
-    succeed(cargo.current_dir(WORKSPACE))?;
+    run_command(cargo.current_dir(WORKSPACE))?;
     Ok(cluster.programs()?.with_file_name("release").join(OPERATOR))
 }
 
-fn measure(cluster: &LocalCluster, subject: &Subject, workload: &Workload) -> Result<()> {
-    step("install the definitions", || {
-        let definitions = fs::read_to_string(format!("{WORKSPACE}/deploy/crds.yaml"))?;
-        cluster.apply("default", &definitions)?;
+fn measure(cluster: &LocalCluster, program: &MeasuredProgram, workload: &Workload) -> Result<()> {
+    step("install the CRDs", || {
+        let crds = fs::read_to_string(format!("{WORKSPACE}/deploy/crds.yaml"))?;
+        cluster.apply("default", &crds)?;
         let mut wait = cluster.command("kubectl");
         wait.args(["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"]);
-        succeed(wait.stdout(stderr()))
+        run_command(wait.stdout(stderr()))
     })?;
-    step("describe empty NodeSets", || {
-        let list = json!({"apiVersion": "v1", "kind": "List", "items": subject.objects});
+    step("apply empty NodeSets", || {
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": workload.objects()});
         cluster.apply(NAMESPACE, &list.to_string())
     })?;
-    Measurement::start(cluster, subject, workload)?.run()
+    Measurement::start(cluster, program, workload)?.run()
 }

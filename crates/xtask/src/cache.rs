@@ -1,4 +1,4 @@
-//! What is built once and used by every checkout: binaries and images, keyed by version.
+//! The cache of built programs and images, shared by all checkouts and keyed by version.
 
 use crate::progress::step;
 use anyhow::{Context, Result};
@@ -6,7 +6,7 @@ use fs4::fs_std::FileExt;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-/// The directory that outlives checkouts and clusters.
+/// The directory of the cache, which outlives checkouts and clusters.
 pub fn root() -> Result<PathBuf> {
     let base = match std::env::var_os("XDG_CACHE_HOME") {
         Some(dir) => PathBuf::from(dir),
@@ -16,10 +16,10 @@ pub fn root() -> Result<PathBuf> {
     Ok(base.join("slurm-operator"))
 }
 
-/// The directory `<name>/<key>`, built by `build` if it is not there yet.
+/// The directory `<name>/<key>`, built by `build` if it does not exist.
 ///
-/// `build` fills an empty directory that takes its final name only when complete, so a build that was cut short
-/// leaves nothing that looks finished. A lock per name makes parallel callers wait for one build.
+/// `build` fills an empty directory, which is renamed when complete, so that an aborted build leaves no entry. A lock
+/// per name makes parallel callers wait for one build.
 pub fn entry(name: &str, key: &str, build: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
     let parent = root()?.join(name);
     let finished = parent.join(key);

@@ -1,8 +1,8 @@
-//! A real local Kubernetes: etcd, the control plane and, by profile, a node or simulated nodes.
+//! Local Kubernetes clusters: etcd, the control plane and, depending on the profile, a node or simulated nodes.
 //!
-//! A cluster lives in namespaces of its own below one process (`sandbox`) and in one directory (`layout`), so that
-//! any number run side by side and ending that process and removing that directory leaves nothing behind. Nothing
-//! here may reach outside the sandbox, except the builds, which use Go's and Debian's package servers.
+//! A cluster has Linux namespaces of its own, held by one process (`sandbox`), and one directory (`layout`). So any
+//! number of clusters run in parallel, and ending that process and removing that directory leaves nothing behind.
+//! Nothing here may reach outside the sandbox, except the builds, which use Go's and Debian's package servers.
 
 mod cgroups;
 mod components;
@@ -27,42 +27,42 @@ use anyhow::{Result, ensure};
 use instance::Cluster;
 use layout::Layout;
 pub use layout::Name;
-pub use local::{LocalCluster, succeed};
+pub use local::{LocalCluster, run_command};
 pub use processes::end_programs;
 pub use profile::Profile;
 pub use wait::until;
 
-/// What can be done with a cluster.
+/// The cluster commands.
 #[derive(clap::Subcommand)]
 pub enum Command {
-    /// Start a cluster, or do nothing when it runs and is healthy.
+    /// Start a cluster, unless it is running and healthy.
     Up {
-        /// Which cluster.
+        /// Name of the cluster.
         #[arg(long, default_value = "dev")]
         name: Name,
-        /// What the cluster is for.
+        /// Purpose of the cluster.
         #[arg(long, value_enum, default_value_t = Profile::Node)]
         profile: Profile,
-        /// How many simulated nodes there shall be at least; for the profile `scale`.
+        /// Minimum number of simulated nodes, for the profile `scale`.
         #[arg(long, default_value_t = 10)]
         nodes: usize,
     },
-    /// Run a command that can reach the cluster: its addresses, its DNS, KUBECONFIG, kubectl and helm.
+    /// Run a command with the cluster's network, DNS and KUBECONFIG, and with kubectl and helm.
     Exec {
-        /// Which cluster.
+        /// Name of the cluster.
         #[arg(long, default_value = "dev")]
         name: Name,
         /// The command and its arguments.
         #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
         command: Vec<std::ffi::OsString>,
     },
-    /// Stop a cluster and remove everything it left.
+    /// Stop a cluster and remove all its files.
     Down {
-        /// Which cluster.
+        /// Name of the cluster.
         #[arg(long, default_value = "dev")]
         name: Name,
     },
-    /// Name the clusters of this machine and what became of them.
+    /// List the clusters of this machine.
     List,
 }
 
@@ -70,7 +70,7 @@ pub enum Command {
 pub fn run(command: &Command) -> Result<()> {
     ensure!(
         rustix::process::geteuid().is_root(),
-        "a local cluster needs root: it makes namespaces and mounts"
+        "a local cluster needs root, to create namespaces and mounts"
     );
     match command {
         Command::Up { name, profile, nodes } => up::up(&Layout::of(name)?, *profile, *nodes),
@@ -84,7 +84,7 @@ fn list() -> Result<()> {
     for layout in Layout::existing()? {
         match Cluster::find(&layout)? {
             Some(cluster) => println!("{} {}", layout.name, cluster.profile),
-            None => println!("{} is not complete: `up` starts it anew, `down` removes it", layout.name),
+            None => println!("{} is incomplete: `up` recreates it, `down` removes it", layout.name),
         }
     }
     Ok(())

@@ -1,7 +1,7 @@
-//! The whole thing on one machine: a Kubernetes, the definitions, and a Slurm cluster described by all six kinds.
+//! The demo: a local Kubernetes cluster with the operator and a Slurm cluster of all six kinds.
 
 use crate::WORKSPACE;
-use crate::cluster::{LocalCluster, end_programs, succeed};
+use crate::cluster::{LocalCluster, end_programs, run_command};
 use crate::progress::step;
 use anyhow::{Context, Result};
 use std::ffi::OsStr;
@@ -13,7 +13,7 @@ const CLUSTER: &str = "demo";
 const NAMESPACE: &str = "slurm";
 const OBJECTS: &str = include_str!("../demo/cluster.yaml");
 
-/// The binaries of the operator, one for each kind that has one.
+/// The binaries of the operator, one per kind.
 const CONTROLLERS: [&str; 6] = [
     "controller-controller",
     "accounting-controller",
@@ -22,8 +22,8 @@ const CONTROLLERS: [&str; 6] = [
     "token-controller",
     "nodeset-controller",
 ];
-/// The objects that are waited for.
-const AWAITED: [&str; 6] = [
+/// The objects that have to become ready.
+const OBJECTS_TO_WAIT_FOR: [&str; 6] = [
     "controller/slurm",
     "accounting/slurm",
     "restapi/slurm",
@@ -32,30 +32,30 @@ const AWAITED: [&str; 6] = [
     "nodeset/worker",
 ];
 
-/// Brings everything up, shows it and leaves it running.
+/// Starts the cluster, shows it and keeps it running.
 pub fn run() -> Result<()> {
     let demo = Demo(LocalCluster::new(&CLUSTER.parse()?)?);
     step("build the operator", || {
         let mut cargo = Command::new("cargo");
         cargo.args(["build", "--quiet", "--workspace", "--bins"]).current_dir(WORKSPACE);
-        succeed(&mut cargo)
+        run_command(&mut cargo)
     })?;
     demo.0.manage("up", &["--profile", "node"])?;
-    step("install the definitions", || {
+    step("install the CRDs", || {
         let chart = format!("{WORKSPACE}/charts/slurm-operator-crds");
-        demo.inside("helm", &["upgrade", "--install", "slurm-operator-crds", &chart])
+        demo.run("helm", &["upgrade", "--install", "slurm-operator-crds", &chart])
     })?;
     step("start the operator", || demo.start_controllers())?;
-    step("describe a Slurm cluster", || {
+    step("apply a Slurm cluster", || {
         let namespace = format!("apiVersion: v1\nkind: Namespace\nmetadata: {{ name: {NAMESPACE} }}\n");
         demo.0.apply(NAMESPACE, &namespace)?;
         demo.0.apply(NAMESPACE, OBJECTS)
     })?;
     step("wait for the Slurm cluster", || {
         let wait = ["wait", "--namespace", NAMESPACE, "--for=condition=Ready", "--timeout=300s"];
-        demo.inside("kubectl", &[&wait[..], &AWAITED].concat())
+        demo.run("kubectl", &[&wait[..], &OBJECTS_TO_WAIT_FOR].concat())
     })?;
-    demo.inside("kubectl", &["get", "--namespace", NAMESPACE, KINDS])?;
+    demo.run("kubectl", &["get", "--namespace", NAMESPACE, KINDS])?;
     demo.show(&["slurm-controller-0", "--container", "slurmctld", "--", "scontrol", "ping"])?;
     demo.show(&["deployment/login", "--container", "login", "--", "sinfo"])?;
     demo.show(&["deployment/login", "--container", "login", "--", "srun", "-N2", "hostname"])?;
@@ -72,12 +72,12 @@ const KINDS: &str = "controllers,accountings,restapis,loginsets,nodesets,tokens"
 struct Demo(LocalCluster);
 
 impl Demo {
-    /// Runs a command where the cluster can be reached.
-    fn inside(&self, program: &str, arguments: &[impl AsRef<OsStr>]) -> Result<()> {
-        succeed(self.0.command(program).args(arguments))
+    /// Runs a command inside the cluster's network.
+    fn run(&self, program: &str, arguments: &[impl AsRef<OsStr>]) -> Result<()> {
+        run_command(self.0.command(program).args(arguments))
     }
 
-    /// Starts the binaries anew; they end with the cluster.
+    /// Restarts the controllers, which end with the cluster.
     fn start_controllers(&self) -> Result<()> {
         let programs = self.0.programs()?;
         end_programs(&self.0.layout.name, &CONTROLLERS)?;
@@ -96,10 +96,10 @@ impl Demo {
         Ok(())
     }
 
-    /// Shows what a command in a pod says.
+    /// Prints a command and its output in a pod.
     fn show(&self, arguments: &[&str]) -> Result<()> {
         let command = arguments.iter().skip_while(|word| **word != "--").skip(1);
         println!("\n$ {}", command.copied().collect::<Vec<_>>().join(" "));
-        self.inside("kubectl", &[&["exec", "--namespace", NAMESPACE], arguments].concat())
+        self.run("kubectl", &[&["exec", "--namespace", NAMESPACE], arguments].concat())
     }
 }

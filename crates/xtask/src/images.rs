@@ -1,7 +1,7 @@
-//! Container images of a real Slurm, and what tests need beside it, built from Debian packages.
+//! Container images of Slurm and of other programs for tests, built from Debian packages.
 //!
-//! Needs neither a container engine nor a registry: root file systems come from mmdebstrap, the OCI archives are
-//! written here and enter a node with `ctr image import`. Knows nothing about clusters.
+//! Without a container engine or registry: mmdebstrap creates the root file systems, this module writes OCI archives,
+//! and `ctr image import` loads them on a node.
 
 pub mod catalog;
 mod oci;
@@ -16,10 +16,10 @@ use catalog::{ALL, Base};
 use sources::Sources;
 use std::path::PathBuf;
 
-/// What can be done with images.
+/// The image commands.
 #[derive(clap::Subcommand)]
 pub enum Command {
-    /// Build what is missing and print the archives.
+    /// Build missing images and print the paths of the archives.
     Build,
     /// Print the image references.
     List,
@@ -38,9 +38,9 @@ pub fn run(command: &Command) -> Result<()> {
     Ok(())
 }
 
-/// OCI archives that together hold every image; builds what is missing.
+/// The OCI archives of all images; missing ones are built.
 ///
-/// Images of one archive share their layers. `ctr image import` takes the names from the archive.
+/// The images of an archive share their layers. `ctr image import` takes the names of the images from the archive.
 pub fn archives() -> Result<Vec<PathBuf>> {
     Base::ALL.into_iter().map(archive).collect()
 }

@@ -1,4 +1,4 @@
-//! The commands of this project: local cluster, demo, tests.
+//! The development commands of this project: local clusters, images, demo, benchmark, tests.
 
 mod bench;
 mod cache;
@@ -15,7 +15,7 @@ use std::process::ExitCode;
 /// The root of the repository.
 const WORKSPACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
-/// Everything this project does to itself: a local cluster, its images, the tests.
+/// Development commands: local clusters, images, demo, benchmark, tests.
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 struct Args {
@@ -25,17 +25,17 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// A real local Kubernetes: up, exec, down.
+    /// Start, use and remove local Kubernetes clusters.
     #[command(subcommand)]
     Cluster(cluster::Command),
-    /// Slurm images built from Debian packages.
+    /// Build Slurm images from Debian packages.
     #[command(subcommand)]
     Images(images::Command),
-    /// A Kubernetes with a Slurm cluster in it, on this machine.
+    /// Start a local Kubernetes cluster with a Slurm cluster in it.
     Demo,
-    /// How fast the operator scales NodeSets, and what that costs, on simulated nodes.
+    /// Measure how fast, and at what cost, the operator scales NodeSets on simulated nodes.
     Bench(bench::Args),
-    /// Format, lints, unit, conformance and API server tests, as CI runs them.
+    /// Run all checks and tests that CI runs.
     Test(suite::Args),
 }
 

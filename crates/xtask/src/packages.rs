@@ -1,10 +1,10 @@
-//! Debian packages that the commands need, installed when they are missing.
+//! Installs the Debian packages that commands need.
 
 use crate::progress::step;
 use anyhow::{Context, Result};
 use xshell::{Shell, cmd};
 
-/// Installs those of `packages` that are missing; does nothing, offline too, when none is.
+/// Installs missing packages; works offline if none is missing.
 pub fn ensure(packages: &[&str]) -> Result<()> {
     let sh = Shell::new()?;
     let missing: Vec<&str> = packages.iter().copied().filter(|package| !is_installed(&sh, package)).collect();

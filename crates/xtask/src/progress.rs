@@ -1,6 +1,6 @@
-//! Says what is being done and how long it took, one line per step.
+//! Prints the steps of a command with their durations.
 
-#![expect(clippy::disallowed_types, reason = "elapsed time is shown to a person, nothing decides on it")]
+#![expect(clippy::disallowed_types, reason = "elapsed time is printed, nothing depends on it")]
 
 use anyhow::{Context, Result};
 use std::fmt::Display;

@@ -1,4 +1,4 @@
-//! The test command: what CI runs, and what a developer runs before pushing.
+//! The test command, run by CI and by developers before they push.
 
 use crate::WORKSPACE;
 use crate::progress::step;
@@ -9,35 +9,35 @@ use std::process::{Command, Stdio};
 use std::thread;
 use xshell::{Shell, cmd};
 
-/// The profiles of the clusters that end-to-end tests run in.
+/// The profiles of the clusters for end-to-end tests.
 const CONTROL_PLANE: &str = "control-plane";
 const NODE: &str = "node";
-/// End-to-end tests that run pods have names with this prefix; all others need an API server only.
-const NEEDS_NODE: &str = "node_";
-/// How many end-to-end tests run at once in each cluster: more than there are cores, because most of them wait.
-const AT_ONCE: &str = "3";
+/// The name prefix of end-to-end tests that run pods; all others need an API server only.
+const NODE_TEST_PREFIX: &str = "node_";
+/// Number of parallel end-to-end tests per cluster: more than cores, because most of them wait.
+const TEST_THREADS: &str = "3";
 
-/// How many chains of accidents the nodeset-controller is told.
-const STORIES: &str = "2000";
+/// Number of fault scenarios in the simulation of the nodeset-controller.
+const SCENARIOS: &str = "2000";
 
 /// Options of the test command.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Leave the clusters of the end-to-end tests running, for a look.
+    /// Keep the clusters of the end-to-end tests running, to inspect them.
     #[arg(long)]
     keep_clusters: bool,
 }
 
-/// Runs everything and prints one closing line.
+/// Runs all checks and tests, and prints the counts.
 pub fn run(args: &Args) -> Result<()> {
-    // Asked for now: the tests link this program anew, and then this process is one of a file that is gone.
+    // Read before the tests, which rebuild this program and so replace the file of this process.
     let xtask = std::env::current_exe()?;
     let sh = workspace_shell()?;
     step("format", || Ok(cmd!(sh, "cargo fmt --all --check").quiet().run()?))?;
     step("lints", || {
         Ok(cmd!(sh, "cargo clippy --quiet --workspace --all-targets -- --deny warnings").quiet().run()?)
     })?;
-    step("each crate alone", || each_crate_alone(&sh))?;
+    step("each crate alone", || check_each_crate_alone(&sh))?;
     let mut tally = Tally::default();
     step("unit, snapshot and conformance tests", || {
         let mut tests = Command::new("cargo");
@@ -45,17 +45,17 @@ pub fn run(args: &Args) -> Result<()> {
         tally.add(tests.current_dir(WORKSPACE))
     })?;
     step("simulation", || {
-        let mut stories = Command::new("cargo");
-        stories.args(["test", "--profile", "simulation", "--package", "nodeset-controller", "simulation"]);
-        tally.add(stories.env("SIMULATION_SEEDS", STORIES).current_dir(WORKSPACE))
+        let mut simulation = Command::new("cargo");
+        simulation.args(["test", "--profile", "simulation", "--package", "nodeset-controller", "simulation"]);
+        tally.add(simulation.env("SIMULATION_SEEDS", SCENARIOS).current_dir(WORKSPACE))
     })?;
-    let ended = end_to_end(&xtask, &mut tally, args.keep_clusters);
-    // Once more at the end, where somebody looks first.
+    let end_to_end = run_end_to_end_tests(&xtask, &mut tally, args.keep_clusters);
+    // Repeated at the end, where a reader looks first.
     for line in &tally.failures {
         println!("{line}");
     }
     println!("{} passed, {} failed", tally.passed, tally.failed);
-    ended?;
+    end_to_end?;
     if tally.failed > 0 {
         bail!("{} tests failed", tally.failed);
     }
@@ -68,10 +68,10 @@ fn workspace_shell() -> Result<Shell> {
     Ok(sh)
 }
 
-/// Features that another crate turns on hide those that a crate forgot to ask for.
-fn each_crate_alone(sh: &Shell) -> Result<()> {
+/// Checks each crate alone: in the workspace, features enabled by one crate hide those that another one misses.
+fn check_each_crate_alone(sh: &Shell) -> Result<()> {
     for directory in sh.read_dir("crates")? {
-        let name = directory.file_name().context("a crate without a name")?.to_owned();
+        let name = directory.file_name().context("a crate directory without a name")?.to_owned();
         cmd!(sh, "cargo check --quiet --package {name}").quiet().run()?;
     }
     Ok(())
@@ -83,87 +83,88 @@ fn end_to_end_tests() -> Result<Vec<String>> {
     Ok(sources.filter_map(|file| Some(file.file_stem()?.to_str()?.to_owned())).collect())
 }
 
-/// Runs the end-to-end tests in clusters made for them, those of one cluster beside those of the other.
-fn end_to_end(xtask: &Path, tally: &mut Tally, keep: bool) -> Result<()> {
+/// Runs the end-to-end tests in two new clusters in parallel.
+fn run_end_to_end_tests(xtask: &Path, tally: &mut Tally, keep: bool) -> Result<()> {
     let sh = workspace_shell()?;
     step("end-to-end tests: build", || {
-        // Built outside: inside there is no way to fetch a crate.
+        // Built outside the clusters, whose network cannot reach the crate registry.
         cmd!(sh, "cargo build --quiet --workspace --bins").quiet().run()?;
         Ok(cmd!(sh, "cargo test --quiet --package e2e --no-run").quiet().run()?)
     })?;
     let (node, control_plane): (Vec<_>, Vec<_>) =
-        end_to_end_tests()?.into_iter().partition(|test| test.starts_with(NEEDS_NODE));
+        end_to_end_tests()?.into_iter().partition(|test| test.starts_with(NODE_TEST_PREFIX));
     let suites = [(CONTROL_PLANE, control_plane), (NODE, node)];
     for (profile, _) in &suites {
-        let name = cluster(profile);
+        let name = cluster_name(profile);
         cmd!(sh, "{xtask} cluster up --name {name} --profile {profile}").quiet().run()?;
     }
     let outcomes = thread::scope(|scope| {
         let running = suites.each_ref().map(|(profile, tests)| {
             scope.spawn(move || {
-                let mut tally = Tally::of(profile);
-                let mut command = inside(xtask, profile, tests);
+                let mut tally = Tally::with_prefix(profile);
+                let mut command = test_command(xtask, profile, tests);
                 step(format!("end-to-end tests: {profile}"), || tally.add(&mut command)).map(|()| tally)
             })
         });
-        running.map(|thread| thread.join().unwrap_or_else(|_| bail!("the tests of a cluster were abandoned")))
+        running.map(|thread| thread.join().unwrap_or_else(|_| bail!("a thread that ran tests panicked")))
     });
     if !keep {
         for (profile, _) in &suites {
-            let name = cluster(profile);
+            let name = cluster_name(profile);
             cmd!(sh, "{xtask} cluster down --name {name}").quiet().run()?;
         }
     }
-    // What one cluster could not do does not hide what was seen in the other.
-    let mut ended = Ok(());
+    // A failure in one cluster does not hide the results of the other.
+    let mut result = Ok(());
     for outcome in outcomes {
         match outcome {
-            Ok(seen) => tally.merge(seen),
-            Err(error) => ended = Err(error),
+            Ok(counted) => tally.merge(counted),
+            Err(error) => result = Err(error),
         }
     }
-    ended
+    result
 }
 
-/// The cluster of a profile, apart from a developer's own.
-fn cluster(profile: &str) -> String {
+/// The name of the test cluster of a profile, which differs from a developer's own.
+fn cluster_name(profile: &str) -> String {
     format!("test-{profile}")
 }
 
-fn inside(xtask: &Path, profile: &str, tests: &[String]) -> Command {
+/// The command that runs end-to-end tests inside the cluster of a profile.
+fn test_command(xtask: &Path, profile: &str, tests: &[String]) -> Command {
     let mut command = Command::new(xtask);
     command.current_dir(WORKSPACE);
-    command.args(["cluster", "exec", "--name", &cluster(profile), "--"]);
+    command.args(["cluster", "exec", "--name", &cluster_name(profile), "--"]);
     command.args(["cargo", "test", "--offline", "--package", "e2e", "--no-fail-fast"]);
     command.args(tests.iter().flat_map(|test| ["--test", test]));
-    command.args(["--", "--test-threads", AT_ONCE]);
+    command.args(["--", "--test-threads", TEST_THREADS]);
     command
 }
 
 /// Counts over all test binaries.
 #[derive(Default)]
 struct Tally {
-    /// Goes before each line that is shown.
+    /// Printed before each line.
     prefix: String,
     passed: usize,
     failed: usize,
-    /// What was printed of the tests that failed.
+    /// The output of failed tests.
     failures: Vec<String>,
 }
 
 impl Tally {
-    /// Of tests that run beside others, whose name goes before each line.
-    fn of(name: &str) -> Self {
+    /// For tests that run in parallel with others: prints a name before each line.
+    fn with_prefix(name: &str) -> Self {
         Self { prefix: format!("{name}: "), ..Self::default() }
     }
 
-    /// Runs a command that prints libtest's output, shows it as it comes and adds its counts.
+    /// Runs a command with libtest's output, prints the output and adds its counts.
     fn add(&mut self, command: &mut Command) -> Result<()> {
         let (output, input) = std::io::pipe()?;
-        // What a test says of its failure is told by itself; the way there through the runtime tells nothing.
+        // Assertions have messages; backtraces through the test harness add nothing.
         command.env("RUST_BACKTRACE", "0").stdout(input.try_clone()?).stderr(input);
         let mut child = command.spawn().with_context(|| format!("{command:?}"))?;
-        // The command keeps the other end open, and with it this loop going.
+        // Drops the write end of the pipe in the command, which would keep the loop from ending.
         command.stdout(Stdio::null()).stderr(Stdio::null());
         let failed_before = self.failed;
         let mut is_failure = false;
@@ -173,7 +174,7 @@ impl Tally {
             let (passed, failed) = count(&line);
             self.passed += passed;
             self.failed += failed;
-            // All that libtest prints between these two lines is of tests that failed.
+            // Between these two lines libtest prints the output of failed tests.
             is_failure = (is_failure || line == "failures:") && !line.starts_with("test result:");
             if is_failure {
                 self.failures.push(line);
@@ -186,7 +187,7 @@ impl Tally {
         Ok(())
     }
 
-    /// Adds what others counted.
+    /// Adds the counts of another tally.
     fn merge(&mut self, other: Self) {
         self.passed += other.passed;
         self.failed += other.failed;
@@ -211,25 +212,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_come_from_result_lines_only() {
+    fn only_result_lines_are_counted() {
         let line = "test result: FAILED. 12 passed; 3 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s";
         assert_eq!(count(line), (12, 3));
         assert_eq!(count("test says_2_passed ... ok"), (0, 0));
     }
 
     #[test]
-    fn what_failed_is_told_once_more() {
-        let told = "running 2 tests\ntest a ... FAILED\n\nfailures:\n\n---- a stdout ----\nnot so\n\nfailures:\n    a\n";
-        let told = format!("{told}test result: FAILED. 1 passed; 1 failed;\ntest b ... ok\n");
+    fn output_of_failed_tests_is_collected() {
+        let output = "running 2 tests\ntest a ... FAILED\n\nfailures:\n\n---- a stdout ----\nnot so\n\nfailures:\n    a\n";
+        let output = format!("{output}test result: FAILED. 1 passed; 1 failed;\ntest b ... ok\n");
         let mut tally = Tally::default();
-        tally.add(Command::new("printf").args(["%s", &told])).unwrap();
+        tally.add(Command::new("printf").args(["%s", &output])).unwrap();
         let expected = ["failures:", "", "---- a stdout ----", "not so", "", "failures:", "    a"];
         assert_eq!(tally.failures, expected);
         assert_eq!((tally.passed, tally.failed), (1, 1));
     }
 
     #[test]
-    fn a_command_that_fails_without_a_failed_test_is_an_error() {
+    fn command_that_fails_without_a_failed_test_is_an_error() {
         let mut tally = Tally::default();
         tally.add(Command::new("sh").args(["-c", "echo 'test result: ok. 2 passed; 0 failed;'"])).unwrap();
         assert_eq!((tally.passed, tally.failed), (2, 0));

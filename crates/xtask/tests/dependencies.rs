@@ -1,4 +1,4 @@
-//! The direction in which crates may depend on each other, and what may not be in the graph at all.
+//! Allowed dependencies between our crates, and banned external ones.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::process::Command;
 
-/// What each crate of ours may use of ours; test-only dependencies are not restricted.
+/// The allowed dependencies of each of our crates on others; dev-dependencies are not restricted.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("slinky-api", &[]),
     ("slurm-conf", &[]),
@@ -21,16 +21,16 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("e2e", &["operator-runtime", "slinky-api", "test-support"]),
 ];
 
-/// Never part of a binary.
+/// Crates that no binary may depend on.
 const TEST_ONLY: &[&str] = &["slurm-fake", "test-support"];
 
-/// Pure crates: no runtime, no I/O.
+/// Pure crates without async runtime and I/O.
 const WITHOUT_TOKIO: &[&str] = &["slinky-api", "slurm-conf", "slurm-jwt", "pod-builder"];
 
-/// A second TLS provider makes rustls panic at run time; the others are bulk that nothing here needs.
+/// A second TLS provider makes rustls panic at run time; the others are not needed.
 const BANNED: &[&str] = &["aws-lc-rs", "native-tls", "openssl-sys", "serde_yaml"];
 
-/// Two versions of these are two incompatible sets of types.
+/// Crates with a single version, since types of two versions are incompatible.
 const SINGLE: &[&str] = &["k8s-openapi", "kube-core", "rustls", "schemars", "tonic"];
 
 fn metadata() -> Value {
@@ -47,8 +47,8 @@ fn texts<'a>(list: &'a Value, key: &str) -> Vec<&'a str> {
     list.as_array().unwrap().iter().map(|item| item[key].as_str().unwrap()).collect()
 }
 
-/// Packages of the workspace with the names of their direct, not test-only, dependencies.
-fn ours(metadata: &Value) -> Vec<(&str, BTreeSet<&str>)> {
+/// The packages of the workspace with the names of their direct dependencies, without dev-dependencies.
+fn workspace_packages(metadata: &Value) -> Vec<(&str, BTreeSet<&str>)> {
     let packages =
         metadata["packages"].as_array().unwrap().iter().filter(|package| package["source"].is_null());
     packages
@@ -63,9 +63,9 @@ fn ours(metadata: &Value) -> Vec<(&str, BTreeSet<&str>)> {
 #[test]
 fn crates_depend_in_one_direction() {
     let metadata = metadata();
-    let ours = ours(&metadata);
-    let names: BTreeSet<&str> = ours.iter().map(|(name, _)| *name).collect();
-    for (name, dependencies) in &ours {
+    let packages = workspace_packages(&metadata);
+    let names: BTreeSet<&str> = packages.iter().map(|(name, _)| *name).collect();
+    for (name, dependencies) in &packages {
         let binary = name.ends_with("-controller") || *name == "admission-webhook";
         let allowed = ALLOWED.iter().find(|(crate_name, _)| crate_name == name).map(|(_, allowed)| *allowed);
         for dependency in dependencies.intersection(&names) {
@@ -75,24 +75,24 @@ fn crates_depend_in_one_direction() {
             };
             assert!(permitted, "{name} may not depend on {dependency}");
         }
-        assert!(binary || allowed.is_some(), "{name} has no place in the order of crates");
+        assert!(binary || allowed.is_some(), "{name} is missing in ALLOWED");
     }
     for name in WITHOUT_TOKIO {
-        let (_, dependencies) = ours.iter().find(|(crate_name, _)| crate_name == name).unwrap();
+        let (_, dependencies) = packages.iter().find(|(crate_name, _)| crate_name == name).unwrap();
         assert!(!dependencies.contains("tokio"), "{name} is pure and may not depend on tokio");
     }
 }
 
 #[test]
-fn the_graph_has_one_tls_provider_one_kubernetes_and_one_source() {
+fn external_dependencies_have_one_tls_provider_one_kubernetes_version_and_one_registry() {
     let metadata = metadata();
     let names = texts(&metadata["packages"], "name");
     for banned in BANNED {
-        assert!(!names.contains(banned), "{banned} is in the graph: see `cargo tree --invert {banned}`");
+        assert!(!names.contains(banned), "{banned} is banned: see `cargo tree --invert {banned}`");
     }
     for single in SINGLE {
         let count = names.iter().filter(|name| *name == single).count();
-        assert!(count <= 1, "{count} versions of {single} are in the graph: see `cargo tree --duplicates`");
+        assert!(count <= 1, "there are {count} versions of {single}: see `cargo tree --duplicates`");
     }
     for package in metadata["packages"].as_array().unwrap() {
         let Some(source) = package["source"].as_str() else { continue };

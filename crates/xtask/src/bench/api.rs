@@ -1,5 +1,5 @@
-//! Requests to the API server. They go through one `kubectl proxy`, which holds the credentials, so that a measurement
-//! is not disturbed by a new process for every look.
+//! Requests to the API server, through one `kubectl proxy` with the credentials, so that no process has to be started
+//! during a measurement.
 
 use super::background::Background;
 use crate::cluster::{LocalCluster, until};
@@ -10,8 +10,8 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How long the proxy may take to start.
-const START: Duration = Duration::from_secs(30);
+/// Timeout for the start of the proxy.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The API server of a cluster.
 #[derive(Clone)]
@@ -20,25 +20,25 @@ pub struct Api {
 }
 
 impl Api {
-    /// Starts the proxy and waits until requests come through, which they do for as long as it lives.
+    /// Starts the proxy and waits until it forwards requests. It ends when the returned process is dropped.
     pub fn start(cluster: &LocalCluster) -> Result<(Self, Background)> {
         let socket = cluster.layout.dir.join("proxy.sock");
         let mut command = cluster.command("kubectl");
         command.arg("proxy").arg("--unix-socket").arg(&socket);
         let proxy = Background::start(&mut command, cluster.layout.log("kubectl-proxy"))?;
         let api = Self { socket };
-        until(START, || api.send("GET", "/readyz", &[], ""))?;
+        until(START_TIMEOUT, || api.send("GET", "/readyz", &[], ""))?;
         Ok((api, proxy))
     }
 
-    /// Changes fields of the object at `path` and returns the result.
+    /// Merges fields into the object at `path` and returns the result.
     pub fn patch(&self, path: &str, fields: &Value) -> Result<Value> {
         let content = [("Content-Type", "application/merge-patch+json")];
         Ok(serde_json::from_reader(self.send("PATCH", path, &content, &fields.to_string())?)?)
     }
 
-    /// What becomes of the objects at `path` that `query` selects, one event per line, for as long as the API server
-    /// likes. With a `version` it begins behind that, without one with all that exists.
+    /// Watches the objects at `path` that `query` selects: one event per line, until the API server ends the watch. It
+    /// starts after `version`, or with all existing objects if that is empty.
     pub fn watch(
         &self,
         path: &str,
@@ -50,7 +50,7 @@ impl Api {
         self.send("GET", &path, &[("Accept", accept)], "")
     }
 
-    /// The body of a successful response. HTTP/1.0 has no chunks: the body is all that follows.
+    /// The body of a successful response. HTTP/1.0 has no chunks: the body is the rest of the stream.
     fn send(
         &self,
         method: &str,
@@ -58,7 +58,7 @@ impl Api {
         headers: &[(&str, &str)],
         body: &str,
     ) -> Result<BufReader<UnixStream>> {
-        let mut stream = UnixStream::connect(&self.socket).context("no proxy")?;
+        let mut stream = UnixStream::connect(&self.socket).context("connecting to the proxy")?;
         let mut head = format!("{method} {path} HTTP/1.0\r\nHost: localhost\r\n");
         for (name, value) in headers {
             head.extend([name, ": ", value, "\r\n"]);
@@ -71,9 +71,9 @@ impl Api {
         if status.split(' ').nth(1) == Some("200") {
             return Ok(response);
         }
-        let mut answer = String::new();
-        response.read_to_string(&mut answer)?;
-        bail!("{method} {path}: {} {}", status.trim(), answer.trim());
+        let mut body = String::new();
+        response.read_to_string(&mut body)?;
+        bail!("{method} {path}: {} {}", status.trim(), body.trim());
     }
 }
 
@@ -81,7 +81,7 @@ fn skip_headers(response: &mut impl BufRead) -> Result<()> {
     let mut line = String::new();
     while line != "\r\n" {
         line.clear();
-        ensure!(response.read_line(&mut line)? > 0, "a response that ends in its headers");
+        ensure!(response.read_line(&mut line)? > 0, "the response ends within its headers");
     }
     Ok(())
 }

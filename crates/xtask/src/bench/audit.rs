@@ -7,18 +7,18 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
-/// How often a program did what: verb and resource, with the number of such requests.
+/// The number of a program's requests by verb and resource.
 pub type Requests = BTreeMap<String, u64>;
 
-/// A log that is read while it grows.
+/// An audit log that is read while it grows.
 pub struct AuditLog<R = BufReader<File>> {
     log: R,
-    /// The beginning of a line whose end is not there yet.
+    /// The beginning of a line that is not complete yet.
     rest: Vec<u8>,
 }
 
 impl AuditLog {
-    /// The log in a file, from its beginning.
+    /// Opens the log in a file, from its beginning.
     pub fn open(path: &Path) -> Result<Self> {
         let file = File::open(path).with_context(|| path.display().to_string())?;
         Ok(Self { log: BufReader::new(file), rest: Vec::new() })
@@ -26,11 +26,11 @@ impl AuditLog {
 }
 
 impl<R: BufRead> AuditLog<R> {
-    /// The requests of a program that were logged since the last call, without watches.
-    pub fn read(&mut self, who: &str) -> Result<Requests> {
+    /// Reads the requests of a program since the last call, without watches.
+    pub fn read(&mut self, program: &str) -> Result<Requests> {
         let mut requests = Requests::new();
         while self.log.read_until(b'\n', &mut self.rest)? > 0 && self.rest.ends_with(b"\n") {
-            if let Some(request) = request(&String::from_utf8_lossy(&self.rest), who)? {
+            if let Some(request) = request(&String::from_utf8_lossy(&self.rest), program)? {
                 *requests.entry(request).or_default() += 1;
             }
             self.rest.clear();
@@ -56,15 +56,15 @@ struct ObjectRef {
     subresource: Option<String>,
 }
 
-/// Verb and resource of a request, if it is the program's and no watch.
-fn request(line: &str, who: &str) -> Result<Option<String>> {
-    // Most lines are of others; parsing all of them would take longer than many a phase.
-    if !line.contains(who) {
+/// Verb and resource of a request, if it is a request of the program other than a watch.
+fn request(line: &str, program: &str) -> Result<Option<String>> {
+    // Most lines are of other clients; parsing all of them would take longer than some phases.
+    if !line.contains(program) {
         return Ok(None);
     }
     let entry: Entry = serde_json::from_str(line).with_context(|| line.to_owned())?;
-    // A program may add its version: `who/v1.2.3 (linux/amd64)`.
-    if entry.verb == "watch" || entry.user_agent.split('/').next() != Some(who) {
+    // A program may add its version: `program/v1.2.3 (linux/amd64)`.
+    if entry.verb == "watch" || entry.user_agent.split('/').next() != Some(program) {
         return Ok(None);
     }
     let resource = match entry.object_ref {
@@ -82,8 +82,8 @@ mod tests {
     use std::collections::VecDeque;
     use std::io::{BufReader, Read};
 
-    fn entry(who: &str, verb: &str, object: &Value) -> String {
-        let mut entry = json!({"verb": verb, "userAgent": who, "requestURI": "/version?timeout=32s"});
+    fn entry(user_agent: &str, verb: &str, object: &Value) -> String {
+        let mut entry = json!({"verb": verb, "userAgent": user_agent, "requestURI": "/version?timeout=32s"});
         if !object.is_null() {
             entry["objectRef"] = object.clone();
         }
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn watches_and_requests_of_others_are_left_out() {
+    fn watches_and_requests_of_other_programs_are_not_counted() {
         let pods = json!({"resource": "pods", "name": "operator"});
         let log = [
             entry("operator", "watch", &pods),
@@ -120,7 +120,7 @@ mod tests {
         assert_eq!(count(&log.concat()), Requests::new());
     }
 
-    /// Hands out one part after the other, with an end of file after each.
+    /// Returns one part per read; an empty part is an end of file.
     struct Growing(VecDeque<String>);
 
     impl Read for Growing {
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn each_call_counts_what_is_new_and_no_line_twice_or_half() {
+    fn each_read_counts_every_new_complete_line_once() {
         let line = entry("operator", "delete", &json!({"resource": "pods"}));
         let (begin, end) = line.split_at(20);
         let parts = [line.clone() + begin, String::new(), end.to_owned() + &line, String::new()];
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_no_entry_is_an_error() {
+    fn line_that_is_not_an_audit_event_is_an_error() {
         let mut log = AuditLog { log: &b"operator\n"[..], rest: Vec::new() };
         assert!(log.read("operator").is_err());
     }

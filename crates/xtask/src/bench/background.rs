@@ -1,4 +1,4 @@
-//! Processes that run while something is measured.
+//! Background processes of a measurement.
 
 use anyhow::{Context, Result, bail};
 use std::fs::File;
@@ -12,7 +12,7 @@ pub struct Background {
 }
 
 impl Background {
-    /// Starts it.
+    /// Starts a command with its output in the file `log`.
     pub fn start(command: &mut Command, log: PathBuf) -> Result<Self> {
         let output = File::create(&log).with_context(|| log.display().to_string())?;
         command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
@@ -25,8 +25,8 @@ impl Background {
         self.child.id()
     }
 
-    /// Fails when it has ended.
-    pub fn ensure_runs(&mut self) -> Result<()> {
+    /// Fails if the process has ended.
+    pub fn ensure_running(&mut self) -> Result<()> {
         match self.child.try_wait()? {
             Some(status) => bail!("the program ended with {status}, see {}", self.log.display()),
             None => Ok(()),

@@ -7,15 +7,15 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Makes a group in every hierarchy.
+/// Creates a group in every hierarchy.
 pub fn create(group: &str) -> Result<()> {
     hierarchies()?.into_iter().try_for_each(|hierarchy| {
         let path = hierarchy.join(group);
-        fs::create_dir_all(&path).with_context(|| format!("making the control group {}", path.display()))
+        fs::create_dir_all(&path).with_context(|| format!("creating the control group {}", path.display()))
     })
 }
 
-/// Removes a group and all below it from every hierarchy.
+/// Removes a group and its children from every hierarchy.
 pub fn remove(group: &str) -> Result<()> {
     for hierarchy in hierarchies()? {
         let path = hierarchy.join(group);
@@ -27,7 +27,7 @@ pub fn remove(group: &str) -> Result<()> {
     Ok(())
 }
 
-/// Where control groups are mounted.
+/// The mount points of control groups.
 fn hierarchies() -> Result<Vec<PathBuf>> {
     let mounts = fs::read_to_string("/proc/self/mounts").context("reading the mounts")?;
     Ok(parse_mounts(&mounts))
@@ -43,7 +43,7 @@ fn parse_mounts(mounts: &str) -> Vec<PathBuf> {
         .collect()
 }
 
-/// The files of a group vanish with it; only its children have to be removed before.
+/// Removes a group after its children. Its files cannot be removed, they disappear with it.
 fn remove_tree(group: &Path) -> std::io::Result<()> {
     let entries = match fs::read_dir(group) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),

@@ -9,38 +9,38 @@ use std::path::{Path, PathBuf};
 /// A process of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Component {
-    /// The store.
+    /// The database of the API server.
     Etcd,
     /// The API server.
     Apiserver,
     /// The built-in controllers.
     ControllerManager,
-    /// Places pods on nodes.
+    /// Schedules pods.
     Scheduler,
-    /// Places those pods alone that name it as their scheduler.
+    /// Schedules only pods that name it as their scheduler.
     SchedulerOnRequest,
     /// Runs containers.
     Containerd,
     /// Runs pods.
     Kubelet,
-    /// Makes Service addresses work.
+    /// Forwards Service addresses to pods.
     Proxy,
-    /// Answers for Service names.
+    /// Resolves Service names.
     Dns,
-    /// Plays nodes and their pods.
+    /// Simulates nodes and their pods.
     Kwok,
-    /// Makes and removes volumes.
+    /// Creates and deletes volumes.
     VolumeProvisioner,
 }
 
-/// Where a component's program comes from.
+/// The origin of a component's program.
 enum Source {
     Built(Program),
     Installed(&'static str),
 }
 
 impl Component {
-    /// What people call it; also the name of its log.
+    /// The name of the component and of its log.
     pub fn name(self) -> &'static str {
         match (self, self.source()) {
             (Self::VolumeProvisioner, _) => "volume-provisioner",
@@ -49,7 +49,7 @@ impl Component {
         }
     }
 
-    /// The program, built if need be.
+    /// The program, built if necessary.
     pub fn program(self) -> Result<PathBuf> {
         match self.source() {
             Source::Built(program) => program.file(),
@@ -115,14 +115,14 @@ fn apiserver(layout: &Layout) -> Vec<String> {
         ("kubelet-certificate-authority", pki("ca.crt")),
         ("kubelet-client-certificate", pki("kubelet-client.crt")),
         ("kubelet-client-key", pki("kubelet-client.key")),
-        // The node's name is in no DNS.
+        // The node's name does not resolve.
         ("kubelet-preferred-address-types", "InternalIP".into()),
         ("service-account-issuer", "https://kubernetes.default.svc".into()),
         ("service-account-key-file", pki("service-account.pub")),
         ("service-account-signing-key-file", pki("service-account.key")),
         ("audit-policy-file", text(&layout.config("audit-policy.json"))),
         ("audit-log-path", text(&layout.audit_log())),
-        // Tests read one file from where they were: it must not be rotated away.
+        // Tests continue to read one file, which must not be rotated.
         ("audit-log-maxsize", "1048576".into()),
     ])
 }
@@ -167,8 +167,8 @@ fn kwok(layout: &Layout, directory: &Path) -> Vec<String> {
     args
 }
 
-/// What the components that watch and write for the control plane have in common: no election, nobody to serve, and no
-/// limits to speak of. At the default rates controllers take seconds to start and 50 pods a second are placed.
+/// The common flags of controllers and scheduler: no leader election, no server, and high rate limits. With the default
+/// limits controllers take seconds to start, and only 50 pods per second are scheduled.
 fn controller(layout: &Layout, client: &str) -> Vec<String> {
     flags([
         ("kubeconfig", text(&layout.kubeconfig(client))),
@@ -195,7 +195,7 @@ mod tests {
     use std::path::Path;
 
     #[test]
-    fn every_file_that_a_command_line_or_configuration_names_is_written() {
+    fn every_file_in_command_lines_and_configurations_is_written() {
         let dir = tempfile::tempdir().unwrap();
         let layout = Layout { name: "test".parse().unwrap(), dir: dir.path().join("test") };
         std::fs::create_dir(&layout.dir).unwrap();
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn the_store_is_reachable_from_inside_only() {
+    fn etcd_listens_on_loopback_only() {
         let urls: Vec<_> = etcd().into_iter().filter(|flag| flag.contains("urls")).collect();
         assert!(urls.iter().all(|flag| flag.ends_with("=http://127.0.0.1:2379")), "{urls:?}");
     }

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use std::fs;
 
-/// Writes all of them.
+/// Writes all configuration files.
 pub fn write(layout: &Layout) -> Result<()> {
     let files = [
         ("audit-policy.json", format!("{:#}", audit_policy())),
@@ -27,7 +27,7 @@ pub fn write(layout: &Layout) -> Result<()> {
     Ok(())
 }
 
-/// Who did what to which object, once per request.
+/// Logs the metadata of each request once.
 fn audit_policy() -> Value {
     json!({
         "apiVersion": "audit.k8s.io/v1",
@@ -41,7 +41,7 @@ fn resolv_conf() -> String {
     format!("nameserver {NODE_ADDRESS}\nsearch default.svc.{DOMAIN} svc.{DOMAIN} {DOMAIN}\noptions ndots:5\n")
 }
 
-/// A machine that is itself a container may lack the right to lower OOM scores.
+/// `restrict_oom_score_adj`, since a machine that is itself a container may not be allowed to lower OOM scores.
 fn containerd(layout: &Layout) -> String {
     format!(
         r#"version = 2
@@ -59,8 +59,8 @@ conf_dir = "{networks}"
     )
 }
 
-/// Pods are connected by routes and not by a bridge: all their packets pass the node's address translation, so that
-/// Services work between pods without bridge filters in the kernel.
+/// Connects pods by routes instead of a bridge: all their packets pass the node's address translation, so that Services
+/// work between pods without bridge filters in the kernel.
 fn pod_network() -> Value {
     json!({
         "cniVersion": "0.4.0",
@@ -79,8 +79,8 @@ fn pod_network() -> Value {
     })
 }
 
-/// Without nodes every pod would be told that it cannot be placed, and most tests play all that becomes of their pods: so
-/// it goes by a name that no pod has by default.
+/// A scheduler that pods have to name. Without nodes the default scheduler would report every pod as unschedulable, but
+/// most tests set the status of their pods themselves.
 fn scheduler_on_request(layout: &Layout) -> Value {
     json!({
         "apiVersion": "kubescheduler.config.k8s.io/v1",
@@ -91,7 +91,7 @@ fn scheduler_on_request(layout: &Layout) -> Value {
     })
 }
 
-/// Evicts nothing and keeps all images, since there is nowhere to pull one from.
+/// Evicts no pods, and keeps all images, since none can be pulled.
 fn kubelet(layout: &Layout) -> Value {
     json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -117,7 +117,7 @@ fn kubelet(layout: &Layout) -> Value {
     })
 }
 
-/// Leaves the kernel's connection tracking as it is: its limits belong to the whole machine.
+/// Does not change the limits of the kernel's connection tracking, which apply to the whole machine.
 fn kube_proxy(layout: &Layout) -> Value {
     json!({
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
@@ -130,7 +130,7 @@ fn kube_proxy(layout: &Layout) -> Value {
     })
 }
 
-/// Knows the names of the cluster; forwards nothing, and says of all other names that they do not exist.
+/// Resolves the names of the cluster; all other names do not exist, nothing is forwarded.
 fn corefile(layout: &Layout) -> String {
     format!(
         "{DOMAIN} in-addr.arpa {{
@@ -152,8 +152,8 @@ fn corefile(layout: &Layout) -> String {
     )
 }
 
-/// Simulated pods end as soon as they are asked to. One that is given no time to end is not asked but removed by the
-/// API server; the rule that comes with kwok would delete it once more, by its name, and so at times its successor.
+/// Ends simulated pods as soon as they are deleted. The API server itself removes a pod with a grace period of 0; the
+/// default rule of kwok would delete it a second time, by name, and so sometimes its successor.
 fn pod_delete() -> Value {
     json!({
         "apiVersion": "kwok.x-k8s.io/v1alpha1",

@@ -1,4 +1,4 @@
-//! Ends a cluster, whatever state it is in.
+//! Removes a cluster in any state.
 
 use super::layout::Layout;
 use super::{cgroups, lock, processes};
@@ -6,7 +6,7 @@ use crate::progress::step;
 use anyhow::{Context, Result};
 use std::fs;
 
-/// Ends a cluster; a cluster that does not exist has ended already.
+/// Removes a cluster, if it exists.
 pub fn down(layout: &Layout) -> Result<()> {
     step(format!("remove cluster {}", layout.name), || {
         let _lock = lock::lock(&layout.dir)?;
@@ -15,7 +15,7 @@ pub fn down(layout: &Layout) -> Result<()> {
     })
 }
 
-/// Ends all processes of a cluster and removes all but its directory, which carries the lock.
+/// Ends all processes of a cluster and removes everything but its directory, which is locked.
 pub fn clear(layout: &Layout) -> Result<()> {
     processes::end(&layout.name)?;
     cgroups::remove(&layout.cgroup())?;

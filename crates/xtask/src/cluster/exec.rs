@@ -1,4 +1,4 @@
-//! Runs commands that can reach a cluster.
+//! Runs commands inside a cluster's network.
 
 use super::layout::Layout;
 use super::processes::MARKER;
@@ -10,12 +10,12 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// Where commands find the cluster's directory, and with it the audit log.
+/// The environment variable with the cluster's directory, which has the audit log.
 const DIRECTORY: &str = "SLURM_OPERATOR_CLUSTER_DIR";
 
-/// Becomes a command with the cluster's network, names and credentials; returns only when that fails.
+/// Replaces this process by a command with the cluster's network, DNS and credentials; returns only on failure.
 ///
-/// No process stays in between, so standard streams, signals and the exit code are the command's own. It keeps the
+/// No parent process remains, so standard streams, signals and the exit code are the command's own. It sees the
 /// machine's file system, except for the resolver configuration.
 pub fn exec(layout: &Layout, command: &[OsString]) -> Result<()> {
     let Some(sandbox) = Sandbox::find(layout)? else {
@@ -30,7 +30,7 @@ pub fn exec(layout: &Layout, command: &[OsString]) -> Result<()> {
     Err(error).context("running nsenter")
 }
 
-/// The beginning of a command with the cluster's network, which no proxy is in, and credentials.
+/// The prefix of a command with the cluster's network and credentials, and without the machine's HTTP proxies.
 pub fn attach(layout: &Layout, sandbox: &Sandbox) -> Result<Command> {
     let mut path = OsString::new();
     for tool in TOOLS {
@@ -46,7 +46,7 @@ pub fn attach(layout: &Layout, sandbox: &Sandbox) -> Result<Command> {
         .arg("--")
         .env("PATH", path)
         .env("KUBECONFIG", layout.admin_kubeconfig())
-        // All clusters have the same address: what clients remember of one is wrong for the next.
+        // All clusters have the same address, so the discovery cache of one is wrong for another.
         .env("KUBECACHEDIR", layout.dir.join("client-cache"))
         .env(MARKER, layout.name.to_string())
         .env(DIRECTORY, &layout.dir);

@@ -1,4 +1,4 @@
-//! Go programs, built from released modules by the ordinary Go toolchain and kept in the cache.
+//! Go programs, built from released modules with the installed Go toolchain and cached.
 
 use crate::cache;
 use anyhow::{Context, Result, bail, ensure};
@@ -8,13 +8,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use xshell::{Shell, cmd};
 
-/// A build needs this much for modules, Go's build cache and the results.
+/// The disk space of a build: modules, Go's build cache and the results.
 const NEEDED_SPACE: u64 = 6 << 30;
 
 const KUBERNETES_VERSION: &str = "v1.36.2";
-/// Kubernetes releases its libraries under the same number with major version 0.
+/// Kubernetes releases its libraries with the same minor and patch version and major version 0.
 const KUBERNETES_LIBRARIES_VERSION: &str = "v0.36.2";
-/// The libraries that Kubernetes develops in its own tree: a build from outside must say where they come from.
+/// The libraries in the source tree of Kubernetes, which a build outside of it has to replace by their releases.
 const KUBERNETES_LIBRARIES: &[&str] = &[
     "api",
     "apiextensions-apiserver",
@@ -51,7 +51,7 @@ const KUBERNETES_LIBRARIES: &[&str] = &[
     "streaming",
 ];
 
-/// A program and where its source is.
+/// A program and its source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Program {
     /// The name of the file.
@@ -65,24 +65,24 @@ pub struct Program {
 }
 
 impl Program {
-    /// The store of the API server.
+    /// The database of the API server.
     pub const ETCD: Self = Self::of("etcd", "go.etcd.io/etcd/server/v3", "v3.7.3", "");
     /// The API server.
     pub const APISERVER: Self = Self::kubernetes("kube-apiserver", "cmd/kube-apiserver");
     /// The built-in controllers.
     pub const CONTROLLER_MANAGER: Self =
         Self::kubernetes("kube-controller-manager", "cmd/kube-controller-manager");
-    /// Places pods on nodes.
+    /// Schedules pods.
     pub const SCHEDULER: Self = Self::kubernetes("kube-scheduler", "cmd/kube-scheduler");
     /// Runs pods.
     pub const KUBELET: Self = Self::kubernetes("kubelet", "cmd/kubelet");
-    /// Makes Service addresses work.
+    /// Forwards Service addresses to pods.
     pub const PROXY: Self = Self::kubernetes("kube-proxy", "cmd/kube-proxy");
-    /// The client for people and scripts.
+    /// The command-line client.
     pub const KUBECTL: Self = Self::kubernetes("kubectl", "cmd/kubectl");
-    /// Answers for Service names.
+    /// Resolves Service names.
     pub const COREDNS: Self = Self::of("coredns", "github.com/coredns/coredns", "v1.15.0", "");
-    /// Plays nodes and pods, by rules that come with it.
+    /// Simulates nodes and pods by rules of its source tree.
     pub const KWOK: Self = Self {
         data: &[
             "kustomize/stage/node/fast/node-initialize.yaml",
@@ -108,17 +108,17 @@ impl Program {
         Self::of(name, "k8s.io/kubernetes", KUBERNETES_VERSION, package)
     }
 
-    /// The directory of the program, built if need be.
+    /// The directory of the program, built if necessary.
     pub fn directory(&self) -> Result<PathBuf> {
         cache::entry(self.name, &self.key(), |dir| self.build(dir))
     }
 
-    /// The program's file, built if need be.
+    /// The program's file, built if necessary.
     pub fn file(&self) -> Result<PathBuf> {
         Ok(self.directory()?.join(self.name))
     }
 
-    /// Changes with everything that changes the result.
+    /// The cache key, a digest of all inputs of the build.
     fn key(&self) -> String {
         let inputs =
             format!("{}\n{}\n{}\n{:?}", self.go_mod(), self.package(), self.linker_flags(), self.data);
@@ -161,7 +161,7 @@ impl Program {
         fs::remove_dir_all(&source).context("removing the build directory")
     }
 
-    /// Where Go has put the module's source.
+    /// The directory of the module's source.
     fn module_directory(&self, sh: &Shell) -> Result<PathBuf> {
         let (format, module) = ("{{.Dir}}", self.module);
         Ok(PathBuf::from(cmd!(sh, "go list -m -f {format} {module}").quiet().read()?))
@@ -188,7 +188,7 @@ impl Program {
         text
     }
 
-    /// Leaves out debug information; Kubernetes learns its version from the linker.
+    /// Omits debug information; Kubernetes gets its version from linker flags.
     fn linker_flags(&self) -> String {
         let mut flags = "-s -w".to_owned();
         if self.is_kubernetes() {
@@ -218,7 +218,7 @@ mod tests {
     use super::Program;
 
     #[test]
-    fn the_key_changes_with_what_changes_the_result() {
+    fn key_depends_on_all_inputs_of_the_build() {
         let program = Program::KWOK;
         let changed = [
             Program { version: "v0.9.0", ..program },
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn kubernetes_knows_its_version_and_where_its_libraries_are() {
+    fn kubernetes_gets_its_version_and_replaced_libraries() {
         assert_eq!(
             Program::KUBECTL.linker_flags(),
             "-s -w -X k8s.io/component-base/version.gitVersion=v1.36.2 -X k8s.io/component-base/version.gitMajor=1 \

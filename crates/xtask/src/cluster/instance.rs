@@ -1,4 +1,4 @@
-//! A cluster that runs: its components and whether they do their work.
+//! A running cluster: its components and their health.
 
 use super::components::Component;
 use super::exec::attach;
@@ -14,28 +14,28 @@ use serde_json::{Value, json};
 use std::fs;
 use std::time::Duration;
 
-/// How long a component may take until it works, on a slow and busy machine.
-const PATIENCE: Duration = Duration::from_mins(2);
+/// Timeout for the start of a component on a slow and busy machine.
+const START_TIMEOUT: Duration = Duration::from_mins(2);
 
-/// A cluster whose holder runs.
+/// A cluster whose holder is running.
 pub struct Cluster<'a> {
     /// Its files.
     pub layout: &'a Layout,
-    /// What it is for.
+    /// Its profile.
     pub profile: Profile,
     /// Its namespaces.
     pub sandbox: Sandbox,
 }
 
 impl<'a> Cluster<'a> {
-    /// The cluster, if it was started completely and its holder runs.
+    /// The cluster, if it was started completely and its holder is running.
     pub fn find(layout: &'a Layout) -> Result<Option<Self>> {
         let Ok(profile) = fs::read_to_string(layout.completed()) else { return Ok(None) };
         let Ok(profile) = Profile::from_str(&profile, false) else { return Ok(None) };
         Ok(Sandbox::find(layout)?.map(|sandbox| Self { layout, profile, sandbox }))
     }
 
-    /// Starts components side by side and returns when all of them do their work.
+    /// Starts components in parallel and waits until all of them are healthy.
     pub fn start(&self, components: &[Component]) -> Result<()> {
         let names: Vec<_> = components.iter().map(|component| component.name()).collect();
         step(format!("start {}", names.join(", ")), || {
@@ -47,24 +47,24 @@ impl<'a> Cluster<'a> {
                     &component.arguments(self.layout)?,
                 )?;
             }
-            components.iter().try_for_each(|component| self.await_component(*component))
+            components.iter().try_for_each(|component| self.wait_until_healthy(*component))
         })
     }
 
-    /// Whether every component does its work now.
+    /// Fails unless every component is running and healthy.
     pub fn check(&self) -> Result<()> {
         self.profile.components().try_for_each(|component| {
-            self.ensure_runs(component)?;
-            self.check_work(component)
+            self.ensure_running(component)?;
+            self.check_health(component)
         })
     }
 
-    /// What kubectl answers.
+    /// Standard output of kubectl.
     pub fn kubectl(&self, args: &[&str]) -> Result<String> {
         output(attach(self.layout, &self.sandbox)?.arg("kubectl").args(args))
     }
 
-    /// Imports images that are not on the node yet.
+    /// Imports the image archives that are missing on the node.
     pub fn import_images(&self) -> Result<()> {
         let path = self.layout.imported();
         let mut imported = fs::read_to_string(&path).unwrap_or_default();
@@ -77,12 +77,12 @@ impl<'a> Cluster<'a> {
                 output(self.sandbox.enter().args(["ctr", "--namespace=k8s.io", "image", "import", &archive]))
             })?;
             imported.extend([&archive, "\n"]);
-            fs::write(&path, &imported).context("noting the imported images")?;
+            fs::write(&path, &imported).context("recording the imported images")?;
         }
         Ok(())
     }
 
-    /// Adds simulated nodes until there are `count`, and waits until all are ready.
+    /// Creates missing simulated nodes up to `count`, and waits until all nodes are ready.
     pub fn simulate_nodes(&self, count: usize) -> Result<()> {
         let present = self.kubectl(&["get", "nodes", "--output", "name"])?;
         let missing = manifests::simulated_nodes(count, &present);
@@ -91,7 +91,7 @@ impl<'a> Cluster<'a> {
         }
         step(format!("simulate {} more nodes", missing.len()), || {
             self.create("nodes.json", &missing)?;
-            wait::until(PATIENCE, || self.ensure_nodes_ready())
+            wait::until(START_TIMEOUT, || self.ensure_nodes_ready())
         })
     }
 
@@ -103,11 +103,11 @@ impl<'a> Cluster<'a> {
         self.kubectl(&["create", "--filename", &path.display().to_string()]).map(drop)
     }
 
-    /// Waits until a component does its work, and gives up at once when it has ended.
-    fn await_component(&self, component: Component) -> Result<()> {
-        let waited = wait::until(PATIENCE, || match self.check_work(component) {
+    /// Waits until a component is healthy; fails at once if it has ended.
+    fn wait_until_healthy(&self, component: Component) -> Result<()> {
+        let waited = wait::until(START_TIMEOUT, || match self.check_health(component) {
             Ok(()) => Ok(Ok(())),
-            Err(problem) => match self.ensure_runs(component) {
+            Err(problem) => match self.ensure_running(component) {
                 Ok(()) => Err(problem),
                 Err(ended) => Ok(Err(ended)),
             },
@@ -117,16 +117,16 @@ impl<'a> Cluster<'a> {
             .map_err(|problem| anyhow!("{problem:#}; {}", log_end(self.layout, component.name())))
     }
 
-    fn ensure_runs(&self, component: Component) -> Result<()> {
+    fn ensure_running(&self, component: Component) -> Result<()> {
         let program = component.program()?;
-        ensure!(self.sandbox.runs(&program)?, "{} is not running", program.display());
+        ensure!(self.sandbox.is_running(&program)?, "{} is not running", program.display());
         Ok(())
     }
 
-    /// Whether a component does its work, seen by what it does for others.
-    fn check_work(&self, component: Component) -> Result<()> {
+    /// Checks a component by its effect on other components.
+    fn check_health(&self, component: Component) -> Result<()> {
         match component {
-            // The API server is ready only when its store is; of the others' work nothing is seen on its own.
+            // The readiness of the API server includes etcd; the others have no effect of their own to check.
             Component::Etcd
             | Component::Scheduler
             | Component::SchedulerOnRequest
@@ -143,7 +143,7 @@ impl<'a> Cluster<'a> {
             Component::Dns => {
                 let lookup = ["getent", "hosts", "kubernetes.default"];
                 output(self.sandbox.enter().args(lookup))
-                    .context("DNS does not know kubernetes.default")
+                    .context("DNS does not resolve kubernetes.default")
                     .map(drop)
             }
         }

@@ -1,4 +1,4 @@
-//! Where a cluster keeps its files and which addresses it uses. Paths and constants only.
+//! The files and addresses of a cluster. Paths and constants only.
 
 use crate::cache;
 use anyhow::{Result, ensure};
@@ -14,7 +14,7 @@ pub const NODE_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 250, 0, 1);
 pub const NODE_NAME: &str = "node-0";
 /// Addresses of Services.
 pub const SERVICE_CIDR: &str = "10.96.0.0/16";
-/// The address of the Service `kubernetes`: the first one of the range.
+/// The address of the Service `kubernetes`: the first one of [`SERVICE_CIDR`].
 pub const API_SERVICE_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);
 /// Addresses of pods.
 pub const POD_CIDR: &str = "10.244.0.0/16";
@@ -35,7 +35,7 @@ impl FromStr for Name {
                 && text.len() <= 40
                 && !text.starts_with('-')
                 && text.chars().all(is_label_character),
-            "a cluster's name has 1 to 40 of a-z, 0-9 and '-', and does not start with '-'"
+            "a cluster's name has 1 to 40 characters of a-z, 0-9 and '-', and does not start with '-'"
         );
         Ok(Self(text.to_owned()))
     }
@@ -50,14 +50,14 @@ impl fmt::Display for Name {
 /// The files of one cluster, all below one directory.
 #[derive(Clone, Debug)]
 pub struct Layout {
-    /// Which cluster.
+    /// The name of the cluster.
     pub name: Name,
-    /// The directory; nothing of the cluster is outside it.
+    /// The directory of all files of the cluster.
     pub dir: PathBuf,
 }
 
 impl Layout {
-    /// The layout of a cluster, existing or not.
+    /// The layout of a cluster, which need not exist.
     pub fn of(name: &Name) -> Result<Self> {
         Ok(Self { name: name.clone(), dir: Self::parent()?.join(&name.0) })
     }
@@ -73,17 +73,17 @@ impl Layout {
         Ok(cache::root()?.join("clusters"))
     }
 
-    /// Says that the cluster was started completely, and with which profile.
+    /// The file with the profile, which exists once the cluster has started completely.
     pub fn completed(&self) -> PathBuf {
         self.dir.join("profile")
     }
 
-    /// Names the image archives that are on the node, one per line.
+    /// The file with the imported image archives, one per line.
     pub fn imported(&self) -> PathBuf {
         self.dir.join("imported")
     }
 
-    /// The credentials of the person at the keyboard.
+    /// The user's kubeconfig.
     pub fn admin_kubeconfig(&self) -> PathBuf {
         self.kubeconfig("admin")
     }
@@ -103,12 +103,12 @@ impl Layout {
         self.dir.join("config").join(file)
     }
 
-    /// What a component printed.
+    /// A component's log.
     pub fn log(&self, component: &str) -> PathBuf {
         self.dir.join("log").join(component)
     }
 
-    /// Every request that the API server answered, one JSON object per line.
+    /// The audit log of the API server, one JSON object per line.
     pub fn audit_log(&self) -> PathBuf {
         self.dir.join("audit.log")
     }
@@ -118,12 +118,12 @@ impl Layout {
         self.config("resolv.conf")
     }
 
-    /// What the cluster's processes see as `/var`, `/tmp` and so on.
+    /// The directory that the cluster's processes see as `/var`, `/tmp` and so on.
     pub fn private(&self, directory: &str) -> PathBuf {
         self.dir.join("private").join(directory)
     }
 
-    /// The cgroup below which all pods are, in every hierarchy.
+    /// The parent cgroup of all pods, in every hierarchy.
     pub fn cgroup(&self) -> String {
         format!("slurm-operator.{}", self.name)
     }
@@ -134,9 +134,9 @@ mod tests {
     use super::Name;
 
     #[test]
-    fn names_that_would_escape_a_path_or_read_as_an_option_are_refused() {
+    fn names_that_escape_a_path_or_look_like_an_option_are_invalid() {
         for bad in ["", ".", "..", "a/b", "-a", "A", "a b", "ä", &"a".repeat(41)] {
-            assert!(bad.parse::<Name>().is_err(), "{bad:?} was taken");
+            assert!(bad.parse::<Name>().is_err(), "{bad:?} was accepted");
         }
         for good in ["dev", "test-lifecycle", "0", &"a".repeat(40)] {
             assert_eq!(good.parse::<Name>().map(|name| name.to_string()).ok().as_deref(), Some(good));

@@ -1,4 +1,4 @@
-//! A cluster as the other commands of this program use it: by processes of this program, which can go into its
+//! Access to a cluster for other commands: through child processes of this program, which can enter the cluster's
 //! namespaces.
 
 use super::layout::{Layout, Name};
@@ -8,7 +8,7 @@ use std::io::{Write, stderr};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// One cluster by its name, existing or not.
+/// A cluster by name, which need not exist.
 pub struct LocalCluster {
     /// Its files.
     pub layout: Layout,
@@ -16,45 +16,45 @@ pub struct LocalCluster {
 }
 
 impl LocalCluster {
-    /// The cluster of a name.
+    /// The cluster with this name.
     pub fn new(name: &Name) -> Result<Self> {
-        let xtask = std::env::current_exe().context("where is this program?")?;
+        let xtask = std::env::current_exe().context("finding the file of this program")?;
         Ok(Self { layout: Layout::of(name)?, xtask })
     }
 
-    /// The directory of this program, in which cargo puts all programs of the workspace.
+    /// The directory of this program and of all other programs of the workspace.
     pub fn programs(&self) -> Result<&Path> {
-        self.xtask.parent().context("a program in no directory")
+        self.xtask.parent().context("the file of this program has no directory")
     }
 
-    /// Does something with the whole cluster, such as `up`. What it says is progress.
+    /// Runs a cluster command such as `up`. Its output goes to standard error, as progress.
     pub fn manage(&self, verb: &str, arguments: &[&str]) -> Result<()> {
         let mut command = Command::new(&self.xtask);
         command.args(["cluster", verb, "--name", &self.layout.name.to_string()]).args(arguments);
-        succeed(command.stdout(stderr()))
+        run_command(command.stdout(stderr()))
     }
 
-    /// A command that can reach the cluster. It keeps its process id when it becomes `program`.
+    /// A command inside the cluster's network. Its process becomes `program` and keeps its id.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(&self.xtask);
         command.args(["cluster", "exec", "--name", &self.layout.name.to_string(), "--"]).arg(program);
         command
     }
 
-    /// Applies a manifest; objects that name no namespace go into the given one.
+    /// Applies a manifest; the namespace is that of objects without one.
     pub fn apply(&self, namespace: &str, manifest: &str) -> Result<()> {
         let mut command = self.command("kubectl");
         command.args(["apply", "--server-side", "--namespace", namespace, "--filename", "-"]);
         let mut child = command.stdin(Stdio::piped()).stdout(stderr()).spawn()?;
-        child.stdin.take().context("no input to write to")?.write_all(manifest.as_bytes())?;
+        child.stdin.take().context("kubectl has no standard input")?.write_all(manifest.as_bytes())?;
         let status = child.wait()?;
         ensure!(status.success(), "{command:?} ended with {status}");
         Ok(())
     }
 }
 
-/// Runs a command that has to succeed.
-pub fn succeed(command: &mut Command) -> Result<()> {
+/// Runs a command; fails unless it succeeds.
+pub fn run_command(command: &mut Command) -> Result<()> {
     let status = command.status().with_context(|| format!("{command:?}"))?;
     ensure!(status.success(), "{command:?} ended with {status}");
     Ok(())

@@ -1,4 +1,4 @@
-//! One command at a time per cluster.
+//! The lock that allows one command at a time per cluster.
 
 use anyhow::{Context, Result};
 use fs4::fs_std::FileExt;
@@ -6,10 +6,10 @@ use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Creates `dir` if need be and locks it until the result is dropped, or the process ends in whatever way.
+/// Creates `dir` if necessary and locks it until the result is dropped or the process ends.
 ///
-/// The lock is on the directory itself, so that removing the cluster leaves no lock file behind. Whoever waited while
-/// it was removed starts over with the directory that has the name now.
+/// The lock is on the directory itself, so that removing the cluster leaves no lock file behind. A process that waited
+/// while the directory was removed starts over with the new directory of that name.
 pub fn lock(dir: &Path) -> Result<File> {
     loop {
         fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;

@@ -1,10 +1,10 @@
-//! The objects that every new cluster contains. Pure.
+//! The objects that are created in every new cluster. Pure.
 
 use super::volumes;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// All of them.
+/// The objects of every new cluster.
 pub fn all() -> [Value; 4] {
     [
         volumes::storage_class(),
@@ -14,7 +14,7 @@ pub fn all() -> [Value; 4] {
     ]
 }
 
-/// The first `count` simulated nodes without those that are `present`, one `node/NAME` per line.
+/// The first `count` simulated nodes, without those in `present`, which has one `node/NAME` per line.
 pub fn simulated_nodes(count: usize, present: &str) -> Vec<Value> {
     let present: BTreeSet<&str> = present.lines().collect();
     let names = (0..count).map(|number| format!("simulated-{number}"));
@@ -37,7 +37,7 @@ fn simulated_node(name: &str) -> Value {
     })
 }
 
-/// What CoreDNS reads.
+/// The permissions of CoreDNS.
 fn dns_role() -> Value {
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -65,7 +65,7 @@ mod tests {
     use super::simulated_nodes;
 
     #[test]
-    fn only_missing_nodes_are_made() {
+    fn only_missing_nodes_are_created() {
         let names = |count, present| -> Vec<_> {
             simulated_nodes(count, present).iter().map(|node| node["metadata"]["name"].clone()).collect()
         };

@@ -1,4 +1,4 @@
-//! The certificates of a cluster: one authority, what the servers show, and who the clients are.
+//! The certificates of a cluster: one authority, server certificates and client identities.
 
 use super::layout::{API_SERVICE_ADDRESS, DOMAIN, Layout, NODE_ADDRESS, NODE_NAME};
 use anyhow::{Context, Result};
@@ -9,14 +9,14 @@ use rcgen::{
 use serde_json::{Value, json};
 use std::fs;
 
-/// A client of the API server: the file name of its credentials and the identity that RBAC sees.
+/// A client of the API server: the file name of its credentials and its identity in RBAC.
 struct Client {
     file: &'static str,
     user: &'static str,
     group: Option<&'static str>,
 }
 
-/// Kubernetes has rules for these identities built in, except for those of CoreDNS and of our provisioner.
+/// Kubernetes has built-in roles for these identities, except for those of CoreDNS and of our provisioner.
 const CLIENTS: &[Client] = &[
     Client { file: "admin", user: "admin", group: Some("system:masters") },
     Client { file: "kubelet-client", user: "kube-apiserver-kubelet-client", group: Some("system:masters") },
@@ -57,7 +57,7 @@ pub fn write(layout: &Layout) -> Result<()> {
     Ok(())
 }
 
-/// Every name and address by which the API server is called.
+/// All names and addresses of the API server.
 fn apiserver_names() -> Vec<String> {
     let names = ["kubernetes", "kubernetes.default", "kubernetes.default.svc", "localhost", "127.0.0.1"];
     let mut names: Vec<String> = names.map(String::from).into();
@@ -141,13 +141,13 @@ mod tests {
     use x509_parser::pem::Pem;
     use x509_parser::prelude::X509Certificate;
 
-    fn with_certificate<T>(pair: &Pair, look: impl FnOnce(&X509Certificate) -> T) -> T {
+    fn with_certificate<T>(pair: &Pair, read: impl FnOnce(&X509Certificate) -> T) -> T {
         let (pem, _) = Pem::read(std::io::Cursor::new(&pair.certificate)).unwrap();
-        look(&pem.parse_x509().unwrap())
+        read(&pem.parse_x509().unwrap())
     }
 
     #[test]
-    fn clients_have_the_identities_that_rbac_knows() {
+    fn client_certificates_have_the_identities_of_rbac() {
         let authority = Authority::new().unwrap();
         for client in CLIENTS {
             let pair = authority.client(client).unwrap();
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn certificates_are_signed_by_the_authority_and_by_no_other() {
+    fn certificates_are_signed_by_their_authority_only() {
         let (authority, other) = (Authority::new().unwrap(), Authority::new().unwrap());
         let pair = authority.client(&CLIENTS[0]).unwrap();
         with_certificate(&pair, |certificate| {
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn the_api_server_answers_to_all_its_names() {
+    fn certificate_of_the_api_server_has_all_its_names() {
         let pair = Authority::new().unwrap().server("kube-apiserver", apiserver_names()).unwrap();
         let names: Vec<String> = with_certificate(&pair, |certificate| {
             let names = &certificate.subject_alternative_name().unwrap().unwrap().value.general_names;

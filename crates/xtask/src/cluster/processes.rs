@@ -1,7 +1,7 @@
 //! Finds and ends processes of a cluster.
 //!
-//! A process belongs to a cluster when its environment says so; that holds from its first moment and needs no file
-//! that could be missing or stale. Processes in pods do not say so, but share the holder's PID namespace.
+//! A process belongs to a cluster if its environment has the marker. The marker exists from the start of the process, and
+//! unlike a file it cannot be missing or stale. Processes in pods lack it, but share the holder's PID namespace.
 
 use super::layout::Name;
 use super::wait;
@@ -20,7 +20,7 @@ pub const MARKER: &str = "SLURM_OPERATOR_CLUSTER";
 pub struct Process(Pid);
 
 impl Process {
-    /// The number that commands such as nsenter take.
+    /// The process id as a number, for commands such as nsenter.
     pub fn id(self) -> i32 {
         self.0.as_raw_nonzero().get()
     }
@@ -45,7 +45,7 @@ impl Process {
     }
 }
 
-/// Every process of the machine.
+/// All processes of the machine.
 pub fn all() -> Result<Vec<Process>> {
     let entries = fs::read_dir("/proc").context("reading /proc")?;
     let ids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
@@ -64,10 +64,10 @@ pub fn of_cluster(name: &Name) -> Result<Vec<Process>> {
     Ok(all()?.into_iter().filter(|process| process.0 != own && is_marked(process)).collect())
 }
 
-/// Ends all processes of a cluster, also those that start meanwhile, and returns when they are gone.
+/// Ends all processes of a cluster, including those that start meanwhile, and waits until they have ended.
 ///
-/// Those in its PID namespace end before those outside, which wait for them: else they would stay as zombies for as
-/// long as the machine's first process pleases.
+/// Those in its PID namespace end before those outside, which are their parents and reap them. Else they could remain as
+/// zombies until the machine's init process reaps them.
 pub fn end(name: &Name) -> Result<()> {
     let own_namespace = Process(rustix::process::getpid()).pid_namespace();
     loop {
@@ -81,7 +81,7 @@ pub fn end(name: &Name) -> Result<()> {
     }
 }
 
-/// Ends the processes of a cluster that execute files of these names, and returns when they are gone.
+/// Ends the processes of a cluster that execute files of these names, and waits until they have ended.
 pub fn end_programs(name: &Name, programs: &[&str]) -> Result<()> {
     let executes = |process: &Process| {
         let program = process.program();
@@ -90,7 +90,7 @@ pub fn end_programs(name: &Name, programs: &[&str]) -> Result<()> {
     kill(&of_cluster(name)?.into_iter().filter(executes).collect::<Vec<_>>())
 }
 
-/// The first process of a PID namespace is gone only after all others of it.
+/// Kills processes and waits until they have ended; the first process of a PID namespace ends after all others.
 fn kill(processes: &[Process]) -> Result<()> {
     for process in processes {
         match kill_process(process.0, Signal::KILL) {
@@ -104,8 +104,8 @@ fn kill(processes: &[Process]) -> Result<()> {
     })
 }
 
-/// Whether a line of `/proc/*/stat` is of a process that has ended but was not waited for. The state follows the
-/// program's name, which is in parentheses and may contain any character.
+/// Whether a line of `/proc/*/stat` is of a process that has ended but was not reaped. The state follows the program's
+/// name, which is in parentheses and may contain any character.
 fn is_zombie(stat: &str) -> bool {
     stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['Z', 'X']))
 }
@@ -115,7 +115,7 @@ mod tests {
     use super::is_zombie;
 
     #[test]
-    fn the_state_is_found_behind_any_program_name() {
+    fn state_is_parsed_after_any_program_name() {
         assert!(is_zombie("7 (a) Z) Z 1 7 7 0"));
         assert!(!is_zombie("7 (a) Z x) S 1 7 7 0"));
     }

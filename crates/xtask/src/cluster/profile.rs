@@ -1,4 +1,4 @@
-//! What clusters are for, and what each kind is made of. Data only.
+//! The profiles of clusters and their components. Data only.
 
 use super::components::Component;
 use super::golang::Program;
@@ -6,20 +6,20 @@ use clap::ValueEnum;
 use clap::builder::PossibleValue;
 use std::fmt;
 
-/// What a cluster is for.
+/// The purpose of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Profile {
-    /// One real node that runs pods: for tests of everything together.
+    /// One real node that runs pods, for end-to-end tests.
     Node,
-    /// The API and its built-in controllers, no nodes, a scheduler for pods whose schedulerName is `on-request`: for tests
-    /// of controllers.
+    /// API server and built-in controllers without nodes, and a scheduler for pods with schedulerName `on-request`, for
+    /// tests of controllers.
     ControlPlane,
-    /// As many simulated nodes as wanted, whose pods only seem to run: for tests of scale.
+    /// Any number of simulated nodes with simulated pods, for tests of scale.
     Scale,
 }
 
 impl Profile {
-    /// The components: those of a wave start side by side when those of the wave before do their work.
+    /// The components in waves: those of a wave start in parallel once the previous wave is healthy.
     ///
     /// Every profile has the controller manager: without it there are no default service accounts and no garbage
     /// collection, and a deleted namespace stays.
@@ -67,5 +67,5 @@ impl fmt::Display for Profile {
     }
 }
 
-/// The programs that commands in a cluster find in their PATH.
+/// The programs in the PATH of commands in a cluster.
 pub const TOOLS: [Program; 2] = [Program::KUBECTL, Program::HELM];

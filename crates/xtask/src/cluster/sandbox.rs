@@ -3,7 +3,7 @@
 //! The holder is the first process of a PID namespace: when it ends, the kernel ends all others of the cluster, and
 //! with the last of them go its network and its mounts. Inside, `/var`, `/run` and `/tmp` are the cluster's own, so
 //! that every component can use its usual paths, and the machine's root file system is read-only, so that none can
-//! leave files elsewhere. Its network has no way out.
+//! leave files elsewhere. Its network has no route to the outside.
 
 use super::layout::{Layout, NODE_ADDRESS, Name, SERVICE_CIDR};
 use super::processes::{self, MARKER, Process};
@@ -20,8 +20,8 @@ use std::time::Duration;
 /// Reaps orphans and does nothing else.
 const HOLDER: &str = "catatonit";
 
-/// Takes the cache directory, the private directories relative to it, and the resolver configuration. The cache
-/// directory may be below one of the covered ones, hence its detour.
+/// Arguments: the cache directory, the private directories relative to it, and the resolver configuration. The cache
+/// directory may be below one of the covered directories, so it is moved away and back.
 const SET_UP_MOUNTS: &str = r#"
 mount --rbind "$1" /mnt
 mount --bind "$3" /etc/resolv.conf
@@ -34,7 +34,7 @@ mount -o remount,bind,ro /
 mount --make-rshared /
 "#;
 
-/// Takes the node's address and the range of Service addresses. The node's address is on a bridge without ports,
+/// Arguments: the node's address and the range of Service addresses. The node's address is on a bridge without ports,
 /// since a kernel may lack dummy devices. The route makes Service addresses reachable before they are translated.
 const SET_UP_NETWORK: &str = r#"
 ip link set lo up
@@ -60,20 +60,20 @@ impl Sandbox {
         Ok(holder.map(|holder| Self { name: layout.name.clone(), holder }))
     }
 
-    /// Makes the namespaces and prepares what is in them.
+    /// Creates the namespaces and sets up mounts and network.
     pub fn start(layout: &Layout) -> Result<Self> {
         for directory in ["var/lib", "var/log", "var/tmp", "var/cache", "tmp"] {
             fs::create_dir_all(layout.private(directory))?;
         }
         symlink("/run", layout.private("var/run"))?;
         let mut unshare = Command::new("setsid");
-        // What the machine unmounts goes here too, and not the other way round.
+        // Unmounts on the machine propagate into the sandbox, not the other way round.
         unshare.args(["--fork", "unshare", "--mount", "--propagation=slave", "--net", "--pid"]);
         unshare.args(["--fork", "--mount-proc", "--kill-child", HOLDER, "-P"]);
         into_background(&mut unshare, layout, "holder")?;
         let sandbox = wait::until(Duration::from_secs(10), || {
             Self::find(layout)?
-                .with_context(|| format!("no namespaces were made: {}", log_end(layout, "holder")))
+                .with_context(|| format!("no namespaces were created: {}", log_end(layout, "holder")))
         })?;
         let cache = cache::root()?;
         let private = layout.private("");
@@ -90,28 +90,28 @@ impl Sandbox {
         Ok(sandbox)
     }
 
-    /// Starts a program that goes on after this process has ended, and returns when it executes.
+    /// Starts a program that outlives this process, and waits until it is executing.
     pub fn start_program(&self, layout: &Layout, name: &str, program: &Path, args: &[String]) -> Result<()> {
         let mut command = self.enter();
         command.args(["setsid", "--fork"]).arg(program).args(args);
         into_background(&mut command, layout, name)?;
         wait::until(Duration::from_secs(10), || {
-            ensure!(self.runs(program)?, "{name} did not start: {}", log_end(layout, name));
+            ensure!(self.is_running(program)?, "{name} did not start: {}", log_end(layout, name));
             Ok(())
         })
     }
 
-    /// Whether a program is running inside, outside pods.
-    pub fn runs(&self, program: &Path) -> Result<bool> {
+    /// Whether a program is running in the sandbox outside pods.
+    pub fn is_running(&self, program: &Path) -> Result<bool> {
         let program = fs::canonicalize(program).with_context(|| format!("finding {}", program.display()))?;
         let namespace = self.holder.pid_namespace();
-        let is_it = |process: &Process| {
+        let is_match = |process: &Process| {
             process.program().as_ref() == Some(&program) && process.pid_namespace() == namespace
         };
-        Ok(processes::all()?.iter().any(is_it))
+        Ok(processes::all()?.iter().any(is_match))
     }
 
-    /// A command that runs with all namespaces of the cluster.
+    /// The prefix of a command that runs in all namespaces of the cluster.
     pub fn enter(&self) -> Command {
         let mut command = Command::new("nsenter");
         command.args(["--target", &self.holder.id().to_string(), "--mount", "--net", "--pid", "--"]);
@@ -119,7 +119,7 @@ impl Sandbox {
         command
     }
 
-    /// The path of the network namespace, for commands that need the cluster's addresses only.
+    /// The path of the network namespace, for commands that need only the cluster's network.
     pub fn network(&self) -> PathBuf {
         self.holder.file("ns/net")
     }
@@ -129,7 +129,7 @@ impl Sandbox {
     }
 }
 
-/// What a command printed; fails, with what it said, when it does not succeed.
+/// Standard output of a command; if it fails, an error with its standard error.
 pub fn output(command: &mut Command) -> Result<String> {
     let program = command.get_program().to_owned();
     let output = command.output().with_context(|| format!("running {}", program.display()))?;
@@ -139,7 +139,7 @@ pub fn output(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// The last lines that a component printed.
+/// The last lines of a component's log.
 pub fn log_end(layout: &Layout, component: &str) -> String {
     let path = layout.log(component);
     let text = fs::read_to_string(&path).unwrap_or_default();
@@ -147,7 +147,7 @@ pub fn log_end(layout: &Layout, component: &str) -> String {
     format!("{} ends with:\n{}", path.display(), lines[lines.len().saturating_sub(5)..].join("\n"))
 }
 
-/// Runs a command that forks, as a marked process with its output in a log.
+/// Runs a command that forks, with the marker of the cluster and its output in a log.
 fn into_background(command: &mut Command, layout: &Layout, name: &str) -> Result<()> {
     let path = layout.log(name);
     let log = File::options().create(true).append(true).open(&path);
@@ -164,7 +164,7 @@ fn into_background(command: &mut Command, layout: &Layout, name: &str) -> Result
     Ok(())
 }
 
-/// Nothing of the caller's environment, and the mark by which the process is found.
+/// Clears the caller's environment, and sets the marker of the cluster.
 fn set_environment(command: &mut Command, name: &Name) {
     let path = "/usr/sbin:/usr/bin:/sbin:/bin";
     command.env_clear().env("PATH", path).env("HOME", "/tmp").env(MARKER, name.to_string());

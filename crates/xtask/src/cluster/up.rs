@@ -1,4 +1,4 @@
-//! Starts a cluster, or sees that it is there and healthy.
+//! Starts a cluster, unless it is running and healthy.
 
 use super::instance::Cluster;
 use super::layout::Layout;
@@ -10,11 +10,11 @@ use crate::{images, packages};
 use anyhow::{Context, Result, ensure};
 use std::fs;
 
-/// Starts a cluster unless it is there and healthy. What an earlier command left half-done is removed before.
+/// Starts a cluster, unless it is running and healthy. An incomplete or unhealthy cluster is removed first.
 pub fn up(layout: &Layout, profile: Profile, nodes: usize) -> Result<()> {
     prepare(profile)?;
     let _lock = lock::lock(&layout.dir)?;
-    let cluster = match healthy(layout, profile)? {
+    let cluster = match find_healthy(layout, profile)? {
         Some(cluster) => {
             println!("cluster {} is up and healthy", layout.name);
             cluster
@@ -31,7 +31,7 @@ pub fn up(layout: &Layout, profile: Profile, nodes: usize) -> Result<()> {
     Ok(())
 }
 
-/// Installs and builds what is missing, before anything of the cluster exists.
+/// Installs packages and builds programs and images, before the cluster is created.
 fn prepare(profile: Profile) -> Result<()> {
     packages::ensure(&profile.packages())?;
     for tool in TOOLS {
@@ -46,18 +46,18 @@ fn prepare(profile: Profile) -> Result<()> {
     Ok(())
 }
 
-fn healthy(layout: &Layout, profile: Profile) -> Result<Option<Cluster<'_>>> {
+fn find_healthy(layout: &Layout, profile: Profile) -> Result<Option<Cluster<'_>>> {
     let Some(cluster) = Cluster::find(layout)? else { return Ok(None) };
     ensure!(
         cluster.profile == profile,
-        "cluster {0} has the profile {1}: end it with `cargo xtask cluster down --name {0}` first",
+        "cluster {0} has the profile {1}: remove it with `cargo xtask cluster down --name {0}` first",
         layout.name,
         cluster.profile
     );
     match cluster.check() {
         Ok(()) => Ok(Some(cluster)),
         Err(problem) => {
-            eprintln!("cluster {} is not healthy and starts anew: {problem:#}", layout.name);
+            eprintln!("cluster {} is not healthy and is recreated: {problem:#}", layout.name);
             Ok(None)
         }
     }
@@ -74,11 +74,11 @@ fn start(layout: &Layout, profile: Profile) -> Result<Cluster<'_>> {
     cluster.start(first)?;
     cluster.create("objects.json", &manifests::all())?;
     rest.iter().try_for_each(|wave| cluster.start(wave))?;
-    fs::write(layout.completed(), profile.to_string()).context("noting that the cluster is complete")?;
+    fs::write(layout.completed(), profile.to_string()).context("recording that the cluster is complete")?;
     Ok(cluster)
 }
 
-/// Writes what the components read: credentials and configurations.
+/// Writes the credentials and configurations of the components.
 pub fn write_files(layout: &Layout) -> Result<()> {
     for directory in [layout.pki(""), layout.kubeconfig(""), layout.config(""), layout.log("")] {
         fs::create_dir(&directory).with_context(|| format!("creating {}", directory.display()))?;

@@ -1,7 +1,7 @@
-//! Volumes for claims: directories of the node, made when a claim appears and removed when it is gone.
+//! A volume provisioner: directories of the node, created for claims and deleted with them.
 //!
-//! They are `local` volumes, on which the kubelet applies a pod's `fsGroup` as it does on a cloud's disks, unlike on
-//! those that Kubernetes' own provisioner for tests makes. All access modes work: there is only one node.
+//! They are `local` volumes, on which the kubelet applies a pod's `fsGroup` as on disks of a cloud, unlike on `hostPath`
+//! volumes. All access modes work, since there is only one node.
 
 use super::layout::Layout;
 use serde_json::{Value, json};
@@ -10,8 +10,8 @@ use std::path::Path;
 const PROVISIONER: &str = "slurm-operator.test/directory";
 const STORAGE_CLASS: &str = "standard";
 
-/// Takes kubectl, a kubeconfig, the class and the manifest of a volume, in which upper-case words stand for a claim's
-/// values. A watch ends from time to time; the next one begins with all objects.
+/// Arguments: kubectl, a kubeconfig, the storage class and the manifest of a volume with upper-case placeholders for the
+/// values of a claim. The API server ends a watch from time to time; the next one starts with all objects.
 const SCRIPT: &str = r#"
 kubectl=$1 kubeconfig=$2 our_class=$3 manifest=$4
 kubectl() { "$kubectl" --kubeconfig="$kubeconfig" "$@"; }
@@ -56,7 +56,7 @@ pub fn arguments(layout: &Layout, kubectl: &Path) -> Vec<String> {
     ]
 }
 
-/// The default class.
+/// The default storage class.
 pub fn storage_class() -> Value {
     json!({
         "apiVersion": "storage.k8s.io/v1",
@@ -71,7 +71,7 @@ pub fn storage_class() -> Value {
     })
 }
 
-/// The manifest of a volume. It may be used on every node, since simulated nodes share this file system.
+/// The manifest of a volume, usable on every node, since simulated nodes share this file system.
 fn volume() -> Value {
     json!({
         "apiVersion": "v1",

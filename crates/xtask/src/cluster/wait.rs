@@ -1,23 +1,20 @@
 //! Waiting for a condition with a deadline.
 
-#![expect(
-    clippy::disallowed_types,
-    reason = "the deadline is for a person who waits, nothing else decides on it"
-)]
+#![expect(clippy::disallowed_types, reason = "the deadline of a command, on which no result depends")]
 
 use anyhow::{Context, Result};
 use std::time::{Duration, Instant};
 
 const INTERVAL: Duration = Duration::from_millis(50);
 
-/// Repeats `probe` until it answers, and fails with its last error when `limit` has passed.
-pub fn until<T>(limit: Duration, mut probe: impl FnMut() -> Result<T>) -> Result<T> {
-    let deadline = Instant::now() + limit;
+/// Repeats `probe` until it succeeds, and fails with its last error after `timeout`.
+pub fn until<T>(timeout: Duration, mut probe: impl FnMut() -> Result<T>) -> Result<T> {
+    let deadline = Instant::now() + timeout;
     loop {
         match probe() {
             Ok(value) => return Ok(value),
             Err(error) if Instant::now() >= deadline => {
-                return Err(error).with_context(|| format!("not so after {} s", limit.as_secs()));
+                return Err(error).with_context(|| format!("timed out after {} s", timeout.as_secs()));
             }
             Err(_) => pause(),
         }
@@ -36,17 +33,17 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn the_first_answer_ends_the_wait() {
+    fn first_success_ends_the_wait() {
         let mut probes = 0;
-        let answer = until(Duration::from_mins(1), || {
+        let result = until(Duration::from_mins(1), || {
             probes += 1;
             if probes == 3 { Ok(probes) } else { Err(anyhow!("not yet")) }
         });
-        assert_eq!(answer.ok(), Some(3));
+        assert_eq!(result.ok(), Some(3));
     }
 
     #[test]
-    fn the_last_error_is_told_when_time_runs_out() {
+    fn last_error_is_returned_after_the_timeout() {
         let mut probes = 0;
         let error = until::<()>(Duration::from_millis(120), || {
             probes += 1;

@@ -1,27 +1,27 @@
-//! Which images there are: their names, packages and commands. Data only.
+//! The images: their names, packages and commands. Data only.
 
-/// The Slurm series the project is written for. A build fails when Debian has moved on to another one.
+/// The supported Slurm series. A build fails if Debian has another one.
 pub const SLURM_SERIES: &str = "26.05";
 
-/// Where all packages come from: the only Debian suite with this Slurm.
+/// The Debian suite of all packages, the only one with this Slurm series.
 pub const SUITE: &str = "sid";
 
 /// A root file system that several images share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Base {
-    /// A shell and small tools, nothing else.
+    /// A shell and small tools.
     Tools,
-    /// All Slurm daemons and commands, with what a login node runs beside them.
+    /// All Slurm daemons and commands, and the daemons of a login node.
     Slurm,
     /// A database for slurmdbd.
     MariaDb,
 }
 
 impl Base {
-    /// Every base, those that a cluster needs first in front.
+    /// Every base, in the order in which a cluster needs them.
     pub const ALL: [Self; 3] = [Self::Tools, Self::Slurm, Self::MariaDb];
 
-    /// Names the directory of the sources and the cache entries.
+    /// The name of the source directory and of the cache entries.
     pub fn name(self) -> &'static str {
         match self {
             Self::Tools => "tools",
@@ -30,7 +30,7 @@ impl Base {
         }
     }
 
-    /// mmdebstrap's idea of what to install besides the packages.
+    /// The variant of mmdebstrap, which decides what is installed besides the packages.
     pub fn variant(self) -> &'static str {
         match self {
             Self::Tools => "extract",
@@ -67,7 +67,7 @@ impl Base {
         }
     }
 
-    /// The images made from this base.
+    /// The images with this base.
     pub fn images(self) -> impl Iterator<Item = &'static Image> {
         ALL.iter().filter(move |image| image.base == self)
     }
@@ -85,7 +85,7 @@ pub struct Image {
 }
 
 impl Image {
-    /// The full name under which pods ask for it. The host does not exist: nothing can be pulled by mistake.
+    /// The image reference in pods. The host does not exist, so nothing can be pulled by mistake.
     pub fn reference(&self) -> String {
         let tag = match self.base {
             Base::Slurm => SLURM_SERIES,

@@ -9,8 +9,8 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use tar::{Builder, Header};
 
-/// An uncompressed layer: never sent over a network, so compression would only cost time. Its digest is therefore
-/// both that of the blob and that of the content.
+/// An uncompressed layer: it is never sent over a network, so compression would only cost time. The digests of blob and
+/// content are the same.
 pub struct Layer {
     tar: PathBuf,
     digest: String,
@@ -18,7 +18,7 @@ pub struct Layer {
 }
 
 impl Layer {
-    /// The layer made of one tar file.
+    /// The layer of one tar file.
     pub fn from_tar(tar: PathBuf) -> Result<Self> {
         let hash = || -> Result<(String, u64)> {
             let mut hasher = Sha256::new();
@@ -34,7 +34,7 @@ impl Layer {
     }
 }
 
-/// Writes an archive of `images`, each made of all `layers`.
+/// Writes an archive of `images`, each with all `layers`.
 pub fn write_archive<'a>(
     path: &Path,
     layers: &[Layer],
@@ -60,7 +60,7 @@ pub fn write_archive<'a>(
     Ok(())
 }
 
-/// How a container of the image starts.
+/// The image configuration.
 fn config(image: &Image, layers: &[Layer]) -> Value {
     let architecture = match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -133,7 +133,7 @@ mod tests {
     use std::collections::BTreeMap;
     use std::fs;
 
-    /// A directory that is gone when the test ends.
+    /// A directory that is removed when the test ends.
     struct Scratch(PathBuf);
 
     impl Scratch {
@@ -158,12 +158,12 @@ mod tests {
             let mut content = Vec::new();
             entry.read_to_end(&mut content).unwrap();
             let name = entry.path().unwrap().display().to_string();
-            assert!(found.insert(name.clone(), content).is_none(), "{name} is there twice");
+            assert!(found.insert(name.clone(), content).is_none(), "duplicate entry {name}");
         }
         found
     }
 
-    /// The JSON blob that a descriptor names, if its digest and size are right.
+    /// The JSON blob of a descriptor, whose digest and size have to match.
     fn follow(entries: &BTreeMap<String, Vec<u8>>, descriptor: &Value) -> Value {
         let digest = descriptor["digest"].as_str().unwrap().strip_prefix("sha256:").unwrap();
         let blob = &entries[&format!("blobs/sha256/{digest}")];
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn every_image_of_an_archive_can_be_followed_from_its_name_to_its_layers() {
+    fn index_leads_to_manifest_config_and_layers_of_every_image() {
         let scratch = Scratch::new("oci");
         let layers = ["lower", "upper"].map(|name| {
             let tar = scratch.0.join(name);
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_config_starts_the_image_in_a_writable_directory() {
+    fn config_has_the_entrypoint_and_a_writable_working_directory() {
         let config = config(&PAUSE, &[]);
         assert_eq!(config["os"], "linux");
         assert_eq!(config["config"]["Entrypoint"], json!(PAUSE.entrypoint));
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_layer_is_named() {
+    fn error_names_the_missing_layer() {
         let error = Layer::from_tar("absent.tar".into()).err().unwrap();
         assert!(format!("{error:#}").contains("absent.tar"), "{error:#}");
     }

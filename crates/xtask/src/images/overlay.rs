@@ -1,4 +1,4 @@
-//! The layer of files from the source tree that lies on top of the packages.
+//! The layer with files of the source tree, on top of the packages.
 
 use super::sources::Sources;
 use anyhow::{Context, Result};
@@ -6,7 +6,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use tar::{Builder, Header};
 
-/// Writes the layer into `dir`; none when the base has no files. Owners and times do not depend on the checkout.
+/// Writes the layer into `dir`; `None` if the base has no files. Owners and times do not depend on the checkout.
 pub fn tar(sources: &Sources, dir: &Path) -> Result<Option<PathBuf>> {
     if sources.files.is_empty() {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! What decides the content of the images of one base, read from the source tree, and its cache keys.
+//! The source files of the images of one base, and the cache keys of the images.
 
 use super::catalog::{Base, SLURM_SERIES, SUITE};
 use anyhow::{Context, Result};
@@ -20,9 +20,9 @@ pub struct Sources {
 pub struct SourceFile {
     /// Relative to the directory it was listed in.
     pub path: PathBuf,
-    /// Whether anybody may execute it.
+    /// Whether an execute bit is set.
     pub executable: bool,
-    /// What it contains.
+    /// Its content.
     pub content: Vec<u8>,
 }
 
@@ -38,12 +38,12 @@ impl Sources {
         })
     }
 
-    /// The directory of mmdebstrap's hooks, which are named after the moment they run at.
+    /// The directory of mmdebstrap's hooks, which are named after their stage.
     pub fn hooks(&self) -> PathBuf {
         self.directory.join("hooks")
     }
 
-    /// Changes with everything that decides the root file system.
+    /// The cache key of the root file system, a digest of all its inputs.
     pub fn rootfs_key(&self) -> String {
         let mut key = Key::default();
         key.add(SUITE).add(SLURM_SERIES).add(self.base.variant());
@@ -53,7 +53,7 @@ impl Sources {
         key.add_files(&self.hooks).finish()
     }
 
-    /// Changes with everything that decides the archive.
+    /// The cache key of the archive, a digest of all its inputs.
     pub fn archive_key(&self) -> String {
         let mut key = Key::default();
         key.add(self.rootfs_key()).add_files(&self.files);
@@ -64,7 +64,7 @@ impl Sources {
     }
 }
 
-/// A digest over a sequence of values; the length in front of each keeps `ab,c` and `a,bc` apart.
+/// A digest of a sequence of values, each with its length, so that `ab,c` and `a,bc` differ.
 #[derive(Default)]
 struct Key(Sha256);
 
@@ -92,7 +92,7 @@ impl Key {
     }
 }
 
-/// All files below `root`, sorted by path; none when it does not exist.
+/// All files below `root`, sorted by path; empty if it does not exist.
 fn read_tree(root: &Path) -> Result<Vec<SourceFile>> {
     let mut files = Vec::new();
     let mut pending = vec![root.to_path_buf()];
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_keep_values_apart() {
+    fn key_depends_on_the_boundaries_of_values() {
         assert_ne!(Key::default().add("ab").add("c").finish(), Key::default().add("a").add("bc").finish());
     }
 
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn an_added_file_rebuilds_the_archive_but_not_the_root_file_system() {
+    fn added_file_changes_the_key_of_the_archive_only() {
         let before = sources("a", true, "b");
         let mut after = sources("a", true, "b");
         after.files.push(SourceFile { path: "c".into(), executable: false, content: Vec::new() });
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn hooks_and_commands_are_valid_programs() {
+    fn hooks_and_commands_are_executable_and_have_valid_syntax() {
         for base in Base::ALL {
             let Sources { hooks, files, .. } = Sources::read(base).unwrap();
             for file in hooks.iter().chain(&files) {
@@ -189,7 +189,7 @@ mod tests {
         }
     }
 
-    /// An entrypoint follows its daemon by name and would find itself.
+    /// An entrypoint finds its daemon by name and would match itself.
     #[test]
     fn commands_are_not_named_after_daemons() {
         for file in Sources::read(Base::Slurm).unwrap().files {
@@ -198,7 +198,7 @@ mod tests {
         }
     }
 
-    /// The layers lie on a merged /usr: a real directory /bin in an upper layer would hide the link to /usr/bin.
+    /// The layers have a merged /usr: a real directory /bin in an upper layer would hide the link to /usr/bin.
     #[test]
     fn added_files_do_not_hide_the_links_of_a_merged_usr() {
         for base in Base::ALL {

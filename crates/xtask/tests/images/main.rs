@@ -1,11 +1,11 @@
-//! The images at work: a whole Slurm cluster of plain pods on a real Kubernetes.
+//! The images in use: a Slurm cluster of plain pods on a real Kubernetes.
 //!
-//! Needs root. What is not built yet is built on the way, which takes minutes the first time.
+//! Needs root. Missing programs and images are built, which takes minutes the first time.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a panic is how a test fails")]
 
 #[path = "../lifecycle/support.rs"]
-#[expect(dead_code, reason = "shared with the tests of clusters, which look closer at the machine")]
+#[expect(dead_code, reason = "shared with the lifecycle tests, which use more of it")]
 mod support;
 
 use support::{Cluster, is_root, run, wait_for};
@@ -13,7 +13,7 @@ use support::{Cluster, is_root, run, wait_for};
 const OBJECTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/images/slurm.yaml");
 
 #[test]
-fn the_images_make_a_slurm_cluster() {
+fn images_run_a_slurm_cluster() {
     if !is_root() {
         return;
     }
@@ -23,35 +23,35 @@ fn the_images_make_a_slurm_cluster() {
     cluster.kubectl(&["wait", "--for=condition=Ready", "pod", "--all", "--timeout=90s"]);
     let slurm = Slurm(&cluster);
 
-    slurm.a_worker_has_what_its_pod_was_given();
+    slurm.worker_registers_with_the_options_and_limits_of_its_pod();
     assert_eq!(slurm.exec("login", "srun hostname"), "worker");
     assert_eq!(
         slurm.exec("controller", "sacctmgr --noheader --parsable2 show cluster format=cluster"),
         "test"
     );
-    slurm.the_rest_api_takes_a_token();
-    slurm.people_log_in_by_ssh();
-    slurm.the_log_goes_to_the_pipe();
-    slurm.a_new_configuration_is_taken_over();
-    slurm.a_bad_configuration_is_refused();
-    slurm.containers_end_when_told_to();
+    slurm.rest_api_requires_a_token();
+    slurm.users_log_in_by_ssh();
+    slurm.log_goes_to_the_sidecar();
+    slurm.new_configuration_is_applied_without_restarts();
+    slurm.invalid_configuration_is_rejected();
+    slurm.containers_end_on_sigterm();
 }
 
 /// The Slurm cluster in the pods.
 struct Slurm<'a>(&'a Cluster);
 
 impl Slurm<'_> {
-    /// What a shell command printed in the main container of a pod, which must succeed.
+    /// Output of a shell command in the main container of a pod, which must succeed.
     fn exec(&self, pod: &str, script: &str) -> String {
-        self.try_exec(pod, script).unwrap_or_else(|said| panic!("{script}: {said}"))
+        self.try_exec(pod, script).unwrap_or_else(|output| panic!("{script}: {output}"))
     }
 
     fn try_exec(&self, pod: &str, script: &str) -> Result<String, String> {
         run(&mut self.0.exec(&["kubectl", "exec", "--quiet", pod, "--", "sh", "-c", script]))
     }
 
-    /// Quotes and the variable in the arguments are interpreted, limits become what is left to Slurm.
-    fn a_worker_has_what_its_pod_was_given(&self) {
+    /// Quotes and the variable in the arguments are expanded, and the limits of the pod reduce the resources of the node.
+    fn worker_registers_with_the_options_and_limits_of_its_pod(&self) {
         wait_for("the worker to register", || {
             let node = self.exec("controller", "scontrol show node worker");
             let expected = [
@@ -67,7 +67,7 @@ impl Slurm<'_> {
         });
     }
 
-    fn the_rest_api_takes_a_token(&self) {
+    fn rest_api_requires_a_token(&self) {
         let token = self.exec("controller", "scontrol token username=slurm lifespan=60");
         let token = token.strip_prefix("SLURM_JWT=").unwrap();
         for (path, expected) in [
@@ -75,15 +75,16 @@ impl Slurm<'_> {
             ("slurmdb/v0.0.45/clusters/", r#""name": "test""#),
         ] {
             let url = format!("http://restapi.slurm:6820/{path}");
-            let said = self.exec("login", &format!("curl -sS --fail -H 'X-SLURM-USER-TOKEN: {token}' {url}"));
-            assert!(said.contains(expected), "{said}");
+            let response =
+                self.exec("login", &format!("curl -sS --fail -H 'X-SLURM-USER-TOKEN: {token}' {url}"));
+            assert!(response.contains(expected), "{response}");
         }
-        let refused =
+        let rejected =
             self.try_exec("login", "curl -sS --fail http://restapi.slurm:6820/slurm/v0.0.45/nodes/");
-        assert!(refused.is_err(), "no token was needed: {refused:?}");
+        assert!(rejected.is_err(), "the REST API accepts requests without token: {rejected:?}");
     }
 
-    fn people_log_in_by_ssh(&self) {
+    fn users_log_in_by_ssh(&self) {
         let ssh = "ssh -i /tmp/key -o StrictHostKeyChecking=no";
         self.exec("login", "ssh-keygen -q -t ed25519 -N '' -f /tmp/key && install -D /tmp/key.pub /root/.ssh/authorized_keys");
         assert_eq!(
@@ -93,19 +94,19 @@ impl Slurm<'_> {
         assert_eq!(self.exec("login", "getent --service=sss passwd slurm | cut -d: -f3,4"), "401:401");
 
         let key = self.exec("login", "cat /tmp/key.pub");
-        let user = "useradd --create-home somebody && cd /home/somebody && mkdir .ssh";
+        let user = "useradd --create-home alice && cd /home/alice && mkdir .ssh";
         self.exec("worker", &format!("{user} && echo '{key}' >.ssh/authorized_keys"));
-        let refused = self.try_exec("login", &format!("{ssh} somebody@worker.slurm true")).unwrap_err();
+        let refused = self.try_exec("login", &format!("{ssh} alice@worker.slurm true")).unwrap_err();
         assert!(refused.contains("you have no active jobs on this node"), "{refused}");
     }
 
-    fn the_log_goes_to_the_pipe(&self) {
+    fn log_goes_to_the_sidecar(&self) {
         let log = self.0.kubectl(&["logs", "controller", "--container=logfile"]);
         assert!(log.contains("Running as primary controller"), "{log}");
     }
 
-    /// The daemons hand over to a successor; their containers stay.
-    fn a_new_configuration_is_taken_over(&self) {
+    /// Each daemon starts a successor and exits; its container keeps running.
+    fn new_configuration_is_applied_without_restarts(&self) {
         let daemons = [("controller", "slurmctld"), ("worker", "slurmd")];
         let pid = |(pod, daemon)| self.exec(pod, &format!("pgrep --oldest ^{daemon}"));
         let before = daemons.map(pid);
@@ -122,10 +123,10 @@ impl Slurm<'_> {
             });
         }
         assert_eq!(self.exec("login", "srun hostname"), "worker");
-        self.nothing_was_restarted();
+        self.assert_no_container_was_restarted();
     }
 
-    fn a_bad_configuration_is_refused(&self) {
+    fn invalid_configuration_is_rejected(&self) {
         self.exec(
             "controller",
             "cp /etc/slurm/slurm.conf /tmp/ && echo PartitionName=bad Nodes=absent >>/etc/slurm/slurm.conf",
@@ -134,26 +135,26 @@ impl Slurm<'_> {
         assert!(refused.is_err(), "{refused:?}");
         assert!(self.exec("controller", "scontrol ping").contains("is UP"));
         self.exec("controller", "cp /tmp/slurm.conf /etc/slurm/ && scontrol reconfigure");
-        self.nothing_was_restarted();
+        self.assert_no_container_was_restarted();
     }
 
-    fn nothing_was_restarted(&self) {
-        assert_eq!(self.of_all_containers("restartCount"), "0 0 0 0 0 0");
+    fn assert_no_container_was_restarted(&self) {
+        assert_eq!(self.container_field("restartCount"), "0 0 0 0 0 0");
     }
 
-    /// A signal is enough, also after a handover, and is no failure.
-    fn containers_end_when_told_to(&self) {
+    /// Exit code 0 after SIGTERM, also if a successor has replaced the first daemon.
+    fn containers_end_on_sigterm(&self) {
         for pod in ["database", "accounting", "controller", "restapi", "worker", "login"] {
             self.exec(pod, "kill -TERM 1");
         }
-        wait_for("all containers to have ended well", || {
-            let codes = self.of_all_containers("lastState.terminated.exitCode");
+        wait_for("all containers to end with exit code 0", || {
+            let codes = self.container_field("lastState.terminated.exitCode");
             if codes == "0 0 0 0 0 0" { Ok(()) } else { Err(codes) }
         });
     }
 
-    /// One field of the status of every pod's container.
-    fn of_all_containers(&self, field: &str) -> String {
+    /// One field of the status of every container.
+    fn container_field(&self, field: &str) -> String {
         let path = format!("--output=jsonpath={{.items[*].status.containerStatuses[*].{field}}}");
         self.0.kubectl(&["get", "pods", &path])
     }

@@ -1,6 +1,6 @@
-//! Real clusters from start to end: what they do, what they survive and what they leave behind.
+//! The life of local clusters: start, use, recovery and complete removal.
 //!
-//! Needs root. What is not built yet is built on the way, which takes minutes the first time.
+//! Needs root. Missing programs and images are built, which takes minutes the first time.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a panic is how a test fails")]
 
@@ -12,35 +12,35 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
 use support::{Cluster, Footprint, is_root, run, wait_for, xtask};
 
-/// A claim that a pod without privileges writes to, and a Service in front of the pod.
+/// A pod without privileges that writes to a claim, and its Service.
 const OBJECTS: &str = include_str!("objects.yaml");
 
 #[test]
-fn a_node_runs_pods_and_leaves_nothing_behind() {
+fn node_runs_pods_and_leaves_nothing_behind() {
     if !is_root() {
         return;
     }
     let cluster = Cluster::new("test-lifecycle");
     let before = Footprint::take(&cluster);
 
-    kill_up_when_it_says(&cluster, "==> start kube-controller-manager");
+    kill_up_at_line(&cluster, "==> start kube-controller-manager");
     let up = cluster.up("node");
     assert!(up.contains(&cluster.file("kubeconfig/admin").display().to_string()), "{up}");
     let namespaces = cluster.namespaces();
 
     pods_run(&cluster);
-    commands_reach_the_cluster(&cluster);
-    volumes_go_with_their_claims(&cluster);
-    requests_are_on_record(&cluster);
+    commands_run_inside_the_cluster(&cluster);
+    volumes_are_deleted_with_their_claims(&cluster);
+    requests_are_audited(&cluster);
 
-    let again = cluster.up("node");
-    assert!(again.contains("is up and healthy") && !again.contains("==>"), "{again}");
+    let second_up = cluster.up("node");
+    assert!(second_up.contains("is up and healthy") && !second_up.contains("==>"), "{second_up}");
     assert_eq!(cluster.namespaces(), namespaces, "a healthy cluster was replaced");
 
-    let mut straggler = long_command(&cluster);
+    let mut command = long_command(&cluster);
     cluster.down();
     wait_for("a command in the cluster to end with it", || {
-        straggler.try_wait().unwrap().map(drop).ok_or_else(|| "it still runs".into())
+        command.try_wait().unwrap().map(drop).ok_or_else(|| "the command still runs".into())
     });
     for namespace in namespaces {
         let users = namespace.processes();
@@ -52,16 +52,16 @@ fn a_node_runs_pods_and_leaves_nothing_behind() {
     });
 }
 
-/// Ends `up` in the middle of its work in a way that it cannot notice.
-fn kill_up_when_it_says(cluster: &Cluster, line: &str) {
+/// Kills `up` with SIGKILL when it prints a line.
+fn kill_up_at_line(cluster: &Cluster, line: &str) {
     let mut up = xtask(&["cluster", "up", "--profile", "node", "--name", cluster.name]);
     let mut up = up.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    let said = BufReader::new(up.stderr.take().unwrap());
-    let lines: Vec<String> = said
+    let stderr = BufReader::new(up.stderr.take().unwrap());
+    let lines: Vec<String> = stderr
         .lines()
         .map(Result::unwrap)
-        .inspect(|said| {
-            if said.starts_with(line) {
+        .inspect(|printed| {
+            if printed.starts_with(line) {
                 up.kill().unwrap();
             }
         })
@@ -74,7 +74,7 @@ fn pods_run(cluster: &Cluster) {
     let mut create = cluster.exec(&["kubectl", "create", "--filename=-"]);
     let mut create = create.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     create.stdin.take().unwrap().write_all(OBJECTS.as_bytes()).unwrap();
-    assert!(create.wait().unwrap().success(), "standard input did not arrive");
+    assert!(create.wait().unwrap().success(), "kubectl did not get its standard input");
     cluster.kubectl(&["wait", "--for=condition=Ready", "pod/server", "--timeout=60s"]);
 
     assert_eq!(cluster.kubectl(&["logs", "server"]), "serving");
@@ -87,40 +87,40 @@ fn pods_run(cluster: &Cluster) {
     });
 }
 
-fn commands_reach_the_cluster(cluster: &Cluster) {
+fn commands_run_inside_the_cluster(cluster: &Cluster) {
     let address = cluster.kubectl(&["get", "service/web", "--output=jsonpath={.spec.clusterIP}"]);
     let resolved = run(&mut cluster.exec(&["getent", "hosts", "web.default"])).unwrap();
     assert!(resolved.starts_with(&address), "{resolved} instead of {address}");
     let unknown = cluster.exec(&["getent", "hosts", "example.org"]).status().unwrap();
-    assert_eq!(unknown.code(), Some(2), "a name outside the cluster is known");
+    assert_eq!(unknown.code(), Some(2), "a name outside the cluster resolves");
     assert_eq!(run(&mut cluster.exec(&["ip", "route", "show", "default"])).unwrap(), "");
     assert_eq!(cluster.exec(&["sh", "-c", "exit 7"]).status().unwrap().code(), Some(7));
     assert!(run(&mut cluster.exec(&["helm", "list"])).is_ok());
     let mut interrupted = long_command(cluster);
-    // Not SIGINT: whoever runs the tests in the background may have made all of them ignore it.
+    // Not SIGINT, which processes that a shell starts in the background ignore.
     kill_process(Pid::from_child(&interrupted), Signal::TERM).unwrap();
     assert_eq!(interrupted.wait().unwrap().signal(), Some(Signal::TERM.as_raw()));
 }
 
-/// A command that runs inside the cluster when this returns, and would go on for minutes.
+/// Starts a command inside the cluster that runs for minutes.
 fn long_command(cluster: &Cluster) -> Child {
     let mut command = cluster.exec(&["sh", "-c", "echo running; exec sleep 300"]);
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-    let said = BufReader::new(child.stdout.take().unwrap()).lines().next();
-    assert_eq!(said.unwrap().unwrap(), "running");
+    let line = BufReader::new(child.stdout.take().unwrap()).lines().next();
+    assert_eq!(line.unwrap().unwrap(), "running");
     child
 }
 
-fn volumes_go_with_their_claims(cluster: &Cluster) {
+fn volumes_are_deleted_with_their_claims(cluster: &Cluster) {
     let uid = cluster.kubectl(&["get", "pvc/data", "--output=jsonpath={.metadata.uid}"]);
     let directory = cluster.file("private/var/lib/volumes").join(uid);
     assert_eq!(std::fs::read_to_string(directory.join("index.html")).unwrap().trim(), "hello");
     cluster.kubectl(&["delete", "pod/server", "pod/client", "pvc/data", "--now"]);
     cluster.kubectl(&["wait", "--for=delete", "persistentvolume", "--all", "--timeout=30s"]);
-    assert!(!directory.exists(), "{} is still there", directory.display());
+    assert!(!directory.exists(), "{} still exists", directory.display());
 }
 
-fn requests_are_on_record(cluster: &Cluster) {
+fn requests_are_audited(cluster: &Cluster) {
     let log = std::fs::read_to_string(cluster.file("audit.log")).unwrap();
     let requests = log.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
     let is_creation = |request: &serde_json::Value| {
@@ -132,7 +132,7 @@ fn requests_are_on_record(cluster: &Cluster) {
 }
 
 #[test]
-fn a_cluster_that_fell_ill_starts_anew() {
+fn unhealthy_cluster_is_recreated() {
     if !is_root() {
         return;
     }
@@ -141,14 +141,14 @@ fn a_cluster_that_fell_ill_starts_anew() {
     let other_profile = run(&mut xtask(&["cluster", "up", "--name", cluster.name, "--profile", "node"]));
     assert_eq!(
         other_profile,
-        Err("error: cluster test-recovery has the profile control-plane: end it with `cargo xtask cluster down \
+        Err("error: cluster test-recovery has the profile control-plane: remove it with `cargo xtask cluster down \
              --name test-recovery` first"
             .into())
     );
     let namespaces = cluster.namespaces();
     cluster.kill("kube-apiserver");
     let up = cluster.up("control-plane");
-    assert!(up.contains("test-recovery is not healthy and starts anew"), "{up}");
+    assert!(up.contains("test-recovery is not healthy and is recreated"), "{up}");
     assert_ne!(cluster.namespaces(), namespaces);
     assert_eq!(cluster.kubectl(&["get", "--raw", "/readyz"]), "ok");
 }
@@ -171,56 +171,60 @@ fn simulated_nodes_run_simulated_pods() {
     cluster.kubectl(&all_run);
     cluster.kubectl(&["delete", "pods", "--all"]);
     cluster.kubectl(&all_run);
-    assert_eq!(pods_ended_by_their_nodes(&cluster), 100, "not each of the pods that were deleted, once");
+    assert_eq!(
+        pods_deleted_by_their_nodes(&cluster),
+        100,
+        "each deleted pod is removed exactly once by its node"
+    );
 }
 
-/// How many pods the simulated nodes have removed.
-fn pods_ended_by_their_nodes(cluster: &Cluster) -> usize {
+/// How many pods the simulated nodes have deleted.
+fn pods_deleted_by_their_nodes(cluster: &Cluster) -> usize {
     let log = std::fs::read_to_string(cluster.file("audit.log")).unwrap();
     let requests = log.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
-    let is_end = |request: &serde_json::Value| {
+    let is_deletion = |request: &serde_json::Value| {
         request["verb"] == "delete"
             && request["userAgent"].as_str().is_some_and(|client| client.starts_with("kwok/"))
             && request["objectRef"]["resource"] == "pods"
             && request["responseStatus"]["code"] == 200
     };
-    requests.filter(is_end).count()
+    requests.filter(is_deletion).count()
 }
 
-/// Runs a command line that must fail with one sentence.
-fn refused(command: &mut Command) -> String {
+/// Runs a command that has to fail, and returns its error, which has to be one line.
+fn error_of(command: &mut Command) -> String {
     let output = command.env("RUST_BACKTRACE", "1").output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    let errors: Vec<&str> = said.lines().skip_while(|line| !line.starts_with("error: ")).collect();
-    let [error] = errors[..] else { panic!("not one sentence: {said}") };
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    let errors: Vec<&str> = stderr.lines().skip_while(|line| !line.starts_with("error: ")).collect();
+    let [error] = errors[..] else { panic!("not one line: {stderr}") };
     error.to_owned()
 }
 
 #[test]
-fn faults_are_told_in_one_sentence() {
+fn faults_are_reported_in_one_sentence() {
     if !is_root() {
         return;
     }
     let up = ["cluster", "up", "--name", "test-faults", "--profile", "control-plane"];
     let mut unprivileged = Command::new("setpriv");
     unprivileged.args(["--reuid=65534", "--clear-groups", support::XTASK]).args(up);
-    assert!(refused(&mut unprivileged).contains("needs root"));
+    assert!(error_of(&mut unprivileged).contains("needs root"));
 
     let empty = std::env::temp_dir().join(format!("test-faults-{}", std::process::id()));
     std::fs::create_dir(&empty).unwrap();
     let mut without_go = xtask(&up);
     without_go.env("XDG_CACHE_HOME", &empty).env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
-    let error = refused(&mut without_go);
+    let error = error_of(&mut without_go);
     assert!(error.contains("Go is not installed"), "{error}");
 
     let mount = r#"mount -t tmpfs -o size=10m small "$0" && exec "$@""#;
     let mut without_space = Command::new("unshare");
     without_space.args(["--mount", "sh", "-c", mount]).arg(&empty).arg(support::XTASK).args(up);
-    let error = refused(without_space.env("XDG_CACHE_HOME", &empty));
+    let error = error_of(without_space.env("XDG_CACHE_HOME", &empty));
     assert!(error.contains("6 GiB of free disk space") && error.contains("there are 10 MiB"), "{error}");
     std::fs::remove_dir_all(&empty).unwrap();
 
-    let error = refused(&mut xtask(&["cluster", "exec", "--name", "test-faults", "--", "true"]));
+    let error = error_of(&mut xtask(&["cluster", "exec", "--name", "test-faults", "--", "true"]));
     assert!(error.contains("cluster test-faults is not running"), "{error}");
 }

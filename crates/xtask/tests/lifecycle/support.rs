@@ -1,4 +1,4 @@
-//! Handles clusters from outside, through the command line, and looks at the machine for their traces.
+//! Runs clusters through the command line, and inspects the machine for their processes, mounts and files.
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsStr;
@@ -11,7 +11,7 @@ use std::time::Duration;
 /// The program under test.
 pub const XTASK: &str = env!("CARGO_BIN_EXE_xtask");
 
-/// Whether a real cluster can be made; says so, past the test harness, when not.
+/// Whether the tests run as root, which clusters need; if not, prints that past the test harness.
 pub fn is_root() -> bool {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root {
@@ -27,37 +27,37 @@ pub fn xtask(args: &[&str]) -> Command {
     command
 }
 
-/// What a command printed on both streams, as an error when it failed.
+/// The output of a command on both streams, as an error if it fails.
 pub fn run(command: &mut Command) -> Result<String, String> {
     let output = command.output().unwrap();
-    let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat();
-    let said = said.trim().to_owned();
-    if output.status.success() { Ok(said) } else { Err(said) }
+    let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat();
+    let text = text.trim().to_owned();
+    if output.status.success() { Ok(text) } else { Err(text) }
 }
 
 /// Repeats a check until it passes, for at most 30 s.
 #[expect(clippy::disallowed_methods, reason = "the pause between two checks of a condition with a deadline")]
 pub fn wait_for(what: &str, mut check: impl FnMut() -> Result<(), String>) {
     let pause = Duration::from_millis(100);
-    let mut seen = String::new();
+    let mut last_error = String::new();
     for _ in 0..300 {
         match check() {
             Ok(()) => return,
-            Err(now) => seen = now,
+            Err(error) => last_error = error,
         }
         std::thread::sleep(pause);
     }
-    panic!("waited 30 s for {what}, and saw: {seen}");
+    panic!("timed out after 30 s waiting for {what}: {last_error}");
 }
 
-/// A cluster that is gone when the test ends, however it ends.
+/// A cluster that is removed when it goes out of scope.
 pub struct Cluster {
     /// Its name.
     pub name: &'static str,
 }
 
 impl Cluster {
-    /// No cluster yet, and nothing of one that an earlier test run may have left.
+    /// A cluster that does not exist yet: one of an earlier test run is removed.
     pub fn new(name: &'static str) -> Self {
         let cluster = Self { name };
         cluster.down();
@@ -72,7 +72,7 @@ impl Cluster {
         run(&mut xtask(&["cluster", "down", "--name", self.name])).unwrap();
     }
 
-    /// A command that can reach the cluster.
+    /// A command inside the cluster's network.
     pub fn exec(&self, command: &[&str]) -> Command {
         let mut exec = xtask(&["cluster", "exec", "--name", self.name, "--"]);
         exec.args(command);
@@ -90,7 +90,7 @@ impl Cluster {
         cache.join("slurm-operator/clusters").join(self.name).join(name)
     }
 
-    /// The namespaces that the cluster's API server is in.
+    /// The namespaces of the cluster's API server.
     pub fn namespaces(&self) -> [Namespace; 3] {
         let server = self.process("kube-apiserver");
         ["net", "mnt", "pid"].map(|kind| Namespace::open(&server.join("ns").join(kind)))
@@ -129,7 +129,7 @@ impl Drop for Cluster {
     }
 }
 
-/// A namespace, kept open so that its number is not given to another one.
+/// A namespace, kept open so that its number is not reused.
 #[derive(Debug)]
 pub struct Namespace {
     name: String,
@@ -184,7 +184,7 @@ pub struct Footprint {
 }
 
 impl Footprint {
-    /// Looks at the machine. Other clusters may come and go meanwhile.
+    /// Inspects the machine, without other clusters, which may start and end meanwhile.
     pub fn take(cluster: &Cluster) -> Self {
         let own_group = format!("slurm-operator.{}", cluster.name);
         let is_ours = |group: &PathBuf| {

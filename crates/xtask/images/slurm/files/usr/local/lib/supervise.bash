@@ -1,13 +1,13 @@
-# How the entrypoints keep their daemons running. Sourced by them, below tini, which reaps what is orphaned.
+# Functions of the entrypoints that run daemons. tini runs the entrypoints and reaps orphaned processes.
 
-# Running processes whose name begins with $1. Entrypoints must not be named after their daemon.
+# The ids of running processes whose name begins with $1. Entrypoints must not be named after their daemon.
 pids_of() {
     pgrep --runstates D,R,S "^$1"
 }
 
-# Receives what --systemd makes a daemon tell systemd. It insists on a socket, complains when nobody listens, and sends
-# a file descriptor along to see that it is closed: plain recv never accepts one.
-hear_notifications() {
+# Receives the notifications that a daemon with --systemd sends to systemd. The daemon needs a socket, logs an error if no
+# process listens, and passes a file descriptor, which it expects to be closed: plain recv never accepts one.
+receive_notifications() {
     NOTIFY_SOCKET=$(mktemp --directory)/notify
     export NOTIFY_SOCKET
     perl -MSocket -e '
@@ -17,33 +17,33 @@ hear_notifications() {
     ' &
 }
 
-# Runs a Slurm daemon, given with its options, until it ends or this shell is told to stop; returns its status.
+# Runs a Slurm daemon with its options until it ends or this shell gets a signal; returns its exit status.
 #
-# With -D a daemon that is told to reconfigure executes itself anew in place, and is gone if the new configuration
-# is bad. With --systemd it starts a successor, steps down once that one runs, and simply goes on if it fails. The
-# successor is nobody's child, so it is followed by name, and there is always one before its predecessor ends.
+# With -D a daemon re-executes itself to reconfigure, and ends if the new configuration is invalid. With --systemd it
+# starts a successor, exits once the successor runs, and keeps running if the successor fails. The successor is not a
+# child of this shell, so it is found by name; it always exists before its predecessor ends.
 run_daemon() {
     local name=$1 first stopping='' status=0
     shift
-    hear_notifications
+    receive_notifications
     "$name" --systemd "$@" &
     first=$!
     trap 'stopping=yes; kill -TERM "$first" $(pids_of "$name") 2>/dev/null || :' TERM INT
-    # A signal interrupts wait.
+    # A signal interrupts wait, which then has to be repeated.
     while kill -0 "$first" 2>/dev/null; do
         status=0
         wait "$first" || status=$?
     done
     if pids_of "$name" >/dev/null; then
         while pids_of "$name" >/dev/null; do sleep 0.5; done
-        # Nobody but its parent learns how a process ended.
+        # Only the parent of a process gets its exit status.
         [[ $stopping ]] && status=0 || status=1
     fi
     echo "$name has ended" >&2
     return "$status"
 }
 
-# Runs a command for ever: whatever it needs to run may yet come, and nothing else depends on it.
+# Restarts a command for ever: its dependencies may become available later, and no other process depends on it.
 keep_running() {
     local status
     while :; do
@@ -60,7 +60,7 @@ run_login_services() {
     eval "sshd_options=(${SSHD_OPTIONS-}) sssd_options=(${SSSD_OPTIONS-})"
     if [[ -e /etc/ssh/sshd_config ]]; then
         install --directory --mode=0755 /run/sshd
-        # Keys that the pod brings are kept.
+        # Existing keys of the pod are kept.
         ssh-keygen -A
         keep_running /usr/sbin/sshd -D -e "${sshd_options[@]}" &
     fi

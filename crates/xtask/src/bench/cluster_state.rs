@@ -1,12 +1,12 @@
-//! Pods and NodeSets as watches tell of them, and whether they are as wanted. Pure.
+//! Pods and NodeSets from watch events, compared with their desired state. Pure.
 
 use anyhow::{Context, Result};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What exists.
+/// The observed pods and NodeSets.
 #[derive(Default)]
-pub struct World {
+pub struct ClusterState {
     /// Pods of earlier phases, by uid.
     old: BTreeSet<String>,
     /// Pods of this phase that are not being deleted, by uid.
@@ -16,18 +16,18 @@ pub struct World {
     nodesets: BTreeMap<String, Object>,
 }
 
-/// What a phase is to bring about: the NodeSets by their names.
-pub struct Goal(pub BTreeMap<String, Wish>);
+/// The desired state of a phase: NodeSets by name.
+pub struct Goal(pub BTreeMap<String, DesiredNodeSet>);
 
-/// How one NodeSet is to be.
-pub struct Wish {
-    /// The generation of its spec that says so.
+/// The desired state of one NodeSet.
+pub struct DesiredNodeSet {
+    /// The generation of the spec with this state.
     pub generation: i64,
     /// The number of its pods.
     pub size: u32,
 }
 
-/// One line of a watch.
+/// A watch event.
 #[derive(Deserialize)]
 pub struct Event {
     #[serde(rename = "type")]
@@ -43,7 +43,7 @@ enum Change {
     Deleted,
 }
 
-/// What matters of an object of either kind.
+/// The relevant fields of a pod or NodeSet.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Object {
@@ -61,7 +61,7 @@ struct Metadata {
     deletion_timestamp: Option<String>,
 }
 
-/// Of a NodeSet; an absent counter is zero.
+/// The status of a NodeSet; an absent counter is zero.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Status {
@@ -71,15 +71,15 @@ struct Status {
     ready_replicas: u32,
 }
 
-impl World {
-    /// Pods that exist now are not counted as new ones from now on.
+impl ClusterState {
+    /// Starts a phase, in which the pods that exist now do not count as new.
     pub fn begin_phase(&mut self) {
         self.old.append(&mut self.fresh);
         self.old.append(&mut self.ending);
     }
 
-    /// Takes in an event of the pods.
-    pub fn observe_pod(&mut self, Event { change, object: Object { metadata, .. } }: Event) {
+    /// Applies an event of a pod.
+    pub fn apply_pod_event(&mut self, Event { change, object: Object { metadata, .. } }: Event) {
         let was_old = self.old.remove(&metadata.uid);
         self.fresh.remove(&metadata.uid);
         self.ending.remove(&metadata.uid);
@@ -92,8 +92,8 @@ impl World {
         pods.insert(metadata.uid);
     }
 
-    /// Takes in an event of the NodeSets.
-    pub fn observe_nodeset(&mut self, Event { change, object }: Event) {
+    /// Applies an event of a NodeSet.
+    pub fn apply_nodeset_event(&mut self, Event { change, object }: Event) {
         let name = object.metadata.name.clone();
         if matches!(change, Change::Deleted) {
             self.nodesets.remove(&name);
@@ -104,48 +104,49 @@ impl World {
 }
 
 impl Event {
-    /// Fails also for the type of event by which a watch says that it failed.
+    /// Parses an event; an event of type ERROR is an error.
     pub fn parse(line: &[u8]) -> Result<Self> {
         serde_json::from_slice(line).with_context(|| String::from_utf8_lossy(line).into_owned())
     }
 
-    /// Where a watch goes on behind this event.
+    /// The resource version from which a watch continues after this event.
     pub fn resource_version(&self) -> &str {
         &self.object.metadata.resource_version
     }
 }
 
 impl Goal {
-    /// Whether there are as many new pods as wanted; when none are wanted, whether all are gone.
-    pub fn is_populated(&self, world: &World) -> bool {
-        let wanted: usize = self.0.values().filter_map(|wish| usize::try_from(wish.size).ok()).sum();
-        if wanted == 0 {
-            world.old.is_empty() && world.fresh.is_empty() && world.ending.is_empty()
+    /// Whether the desired number of new pods exists; for 0, whether all pods are deleted.
+    pub fn is_populated(&self, state: &ClusterState) -> bool {
+        let size: usize = self.0.values().filter_map(|desired| usize::try_from(desired.size).ok()).sum();
+        if size == 0 {
+            state.old.is_empty() && state.fresh.is_empty() && state.ending.is_empty()
         } else {
-            world.fresh.len() >= wanted
+            state.fresh.len() >= size
         }
     }
 
-    /// Whether the status of every NodeSet says that it is as wanted.
-    pub fn is_settled(&self, world: &World) -> bool {
-        self.0.iter().all(|(name, wish)| wish.is_fulfilled(world.nodesets.get(name)))
+    /// Whether the status of every NodeSet reports the desired state.
+    pub fn is_settled(&self, state: &ClusterState) -> bool {
+        self.0.iter().all(|(name, desired)| desired.is_reported_by(state.nodesets.get(name)))
     }
 
-    /// How far it got.
-    pub fn progress(&self, world: &World) -> String {
-        let settled = self.0.iter().filter(|(name, wish)| wish.is_fulfilled(world.nodesets.get(*name)));
+    /// The progress as text, for a timeout.
+    pub fn progress(&self, state: &ClusterState) -> String {
+        let settled =
+            self.0.iter().filter(|(name, desired)| desired.is_reported_by(state.nodesets.get(*name)));
         format!(
             "{} new and {} other pods, {} of {} NodeSets settled",
-            world.fresh.len(),
-            world.old.len() + world.ending.len(),
+            state.fresh.len(),
+            state.old.len() + state.ending.len(),
             settled.count(),
             self.0.len()
         )
     }
 }
 
-impl Wish {
-    fn is_fulfilled(&self, nodeset: Option<&Object>) -> bool {
+impl DesiredNodeSet {
+    fn is_reported_by(&self, nodeset: Option<&Object>) -> bool {
         nodeset.is_some_and(|Object { metadata, status }| {
             metadata.generation >= self.generation
                 && status.observed_generation == metadata.generation

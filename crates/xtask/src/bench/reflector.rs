@@ -1,29 +1,29 @@
-//! Follows pods and NodeSets by watches, which tell of every change at once and cost the API server little.
+//! Keeps the state of pods and NodeSets current by watches, which are immediate and cheap for the API server.
 
 use super::api::Api;
-use super::subject::{NODESETS, PODS, WORKERS};
-use super::world::{Event, World};
+use super::cluster_state::{ClusterState, Event};
+use super::workload::{NODESETS, PODS, WORKER_SELECTOR};
 use anyhow::Result;
 use std::io::BufRead;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-/// A view of the world that is kept current.
-pub struct Observer {
-    /// The view.
-    pub world: World,
+/// The state of the cluster, updated by watches.
+pub struct Reflector {
+    /// The state.
+    pub state: ClusterState,
     events: Receiver<Result<(Kind, Event)>>,
 }
 
-/// What is watched.
+/// A watched kind.
 #[derive(Clone, Copy)]
 enum Kind {
     Pods,
     NodeSets,
 }
 
-impl Observer {
+impl Reflector {
     /// Starts the watches.
     pub fn start(api: &Api) -> Self {
         let (sender, events) = channel();
@@ -31,18 +31,18 @@ impl Observer {
             let (api, sender) = (api.clone(), sender.clone());
             thread::spawn(move || {
                 if let Err(error) = watch(&api, kind, &sender) {
-                    let _nobody_wants_to_know = sender.send(Err(error));
+                    let _receiver_was_dropped = sender.send(Err(error));
                 }
             });
         }
-        Self { world: World::default(), events }
+        Self { state: ClusterState::default(), events }
     }
 
-    /// Takes in the next change, if there is one within `limit`.
-    pub fn observe(&mut self, limit: Duration) -> Result<()> {
-        match self.events.recv_timeout(limit) {
-            Ok(Ok((Kind::Pods, event))) => self.world.observe_pod(event),
-            Ok(Ok((Kind::NodeSets, event))) => self.world.observe_nodeset(event),
+    /// Applies the next event, if there is one within `timeout`.
+    pub fn apply_next_event(&mut self, timeout: Duration) -> Result<()> {
+        match self.events.recv_timeout(timeout) {
+            Ok(Ok((Kind::Pods, event))) => self.state.apply_pod_event(event),
+            Ok(Ok((Kind::NodeSets, event))) => self.state.apply_nodeset_event(event),
             Ok(Err(error)) => return Err(error),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return Err(RecvTimeoutError::Disconnected.into()),
@@ -51,8 +51,8 @@ impl Observer {
     }
 }
 
-/// Passes events on until nobody wants them any more. The API server may end a watch whenever it is busy, which loses
-/// nothing: the next one begins where it ended.
+/// Sends events until the receiver is dropped. The API server may end a watch at any time; the next watch continues from
+/// the last resource version, so that no event is lost.
 fn watch(api: &Api, kind: Kind, events: &Sender<Result<(Kind, Event)>>) -> Result<()> {
     let mut version = String::new();
     loop {
@@ -67,10 +67,12 @@ fn watch(api: &Api, kind: Kind, events: &Sender<Result<(Kind, Event)>>) -> Resul
 }
 
 impl Kind {
-    /// Of pods the metadata is enough.
+    /// Starts a watch; of pods it has the metadata only.
     fn watch(self, api: &Api, version: &str) -> Result<impl BufRead + use<>> {
         let (path, query, accept) = match self {
-            Self::Pods => (PODS, WORKERS, "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"),
+            Self::Pods => {
+                (PODS, WORKER_SELECTOR, "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1")
+            }
             Self::NodeSets => (NODESETS, "", "application/json"),
         };
         api.watch(path, query, accept, version)
