@@ -1,14 +1,16 @@
-//! Black-box tests against a real Kubernetes API server, and what they share.
+//! Black-box tests against a real Kubernetes API server, and their shared helpers.
 //!
-//! They run where the cluster can be reached: `cargo xtask test` starts one and runs them there. With a cluster
-//! of your own: `cargo xtask cluster exec -- cargo test -p e2e`.
+//! They run inside a local cluster: `cargo xtask test` starts one and runs them there. With a cluster of your own:
+//! `cargo xtask cluster exec -- cargo test -p e2e`.
 
 pub mod audit;
-pub mod custom;
-pub mod lab;
+pub mod crds;
+pub mod deployments;
+pub mod fixtures;
 pub mod node;
 pub mod process;
-pub mod stage;
+pub mod slurm_cluster;
+pub mod test_env;
 
 use anyhow::{Context, Result, bail};
 use k8s_openapi::api::core::v1::Namespace;
@@ -23,26 +25,26 @@ pub async fn client() -> Result<Client> {
             "KUBECONFIG is not set: run `cargo xtask test`, or `cargo xtask cluster exec -- cargo test -p e2e`"
         );
     }
-    // Several tests share a process; the first one installs the provider.
+    // Fails in all but the first test of a process, which has installed the provider.
     let _already_installed = rustls::crypto::ring::default_provider().install_default();
-    Client::try_default().await.context("no client from KUBECONFIG")
+    Client::try_default().await.context("creating a client from KUBECONFIG")
 }
 
-/// Prints a figure for people, whether the test succeeds or not: what goes to standard output is shown of failures only.
+/// Prints a figure of a test even if the test passes: libtest shows standard output of failed tests only.
 pub fn report(figure: impl std::fmt::Display) {
     use std::io::Write;
-    // Nobody may be there to read it.
+    // The reader of the output may have closed it.
     let _ = writeln!(std::io::stderr(), "{figure}");
 }
 
-/// A namespace of one test. Its content goes with it.
+/// A namespace of one test.
 pub struct TestNamespace {
     client: Client,
     name: String,
 }
 
 impl TestNamespace {
-    /// Makes a namespace with a name that starts with `prefix`.
+    /// Creates a namespace with a name that starts with `prefix`.
     pub async fn create(client: &Client, prefix: &str) -> Result<Self> {
         let namespace = Namespace {
             metadata: ObjectMeta { generate_name: Some(format!("{prefix}-")), ..ObjectMeta::default() },
@@ -65,7 +67,7 @@ impl TestNamespace {
         Api::namespaced(self.client.clone(), &self.name)
     }
 
-    /// Deletes it. A test that failed leaves it for a look.
+    /// Deletes the namespace and its content. A failed test keeps it for inspection.
     pub async fn delete(self) -> Result<()> {
         Api::<Namespace>::all(self.client.clone()).delete(&self.name, &DeleteParams::background()).await?;
         Ok(())

@@ -1,6 +1,6 @@
-//! Kubernetes nodes that are no machines: enough for those who only look at them.
+//! Node objects without a machine, for controllers that only read them.
 
-use crate::stage::Stage;
+use crate::test_env::TestEnv;
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
@@ -8,22 +8,22 @@ use kube::api::PostParams;
 use serde_json::{Value, json};
 use std::process::{Command, Stdio};
 
-/// The label that tells the test which a node is meant for, by its namespace.
+/// The label with the namespace of the test that a node belongs to; also the key of the node's taint.
 const OF_TEST: &str = "of-test";
-/// The label that tells the nodes of one test from each other.
+/// The label that distinguishes the nodes of one test.
 const NODE: &str = "node";
 
-/// A node that is meant for one test alone. It is deleted when it goes out of scope: unlike a namespace, one that a failed
-/// test left would be seen by all others.
+/// A node for one test. It is deleted when it goes out of scope: nodes are not namespaced, so one that a failed test left
+/// would be visible to all others.
 pub struct TestNode {
     name: String,
 }
 
 impl TestNode {
-    /// Makes a node with room for pods, which only those that tolerate its taint use.
-    pub async fn create(stage: &Stage, name: &str, annotations: Value) -> Result<Self> {
-        let test_node = Self { name: format!("{name}.{}.test", stage.namespace()) };
-        let mut labels = one_of(stage, name);
+    /// Creates a node with capacity for pods and a taint that only pods of its test tolerate.
+    pub async fn create(env: &TestEnv, name: &str, annotations: Value) -> Result<Self> {
+        let test_node = Self { name: format!("{name}.{}.test", env.namespace()) };
+        let mut labels = node_labels(env, name);
         labels["kubernetes.io/hostname"] = json!(test_node.name);
         let resources = json!({ "cpu": "64", "memory": "256Gi", "pods": "110" });
         let node = json!({
@@ -31,8 +31,11 @@ impl TestNode {
             "spec": { "taints": [{ "key": OF_TEST, "effect": "NoSchedule" }] },
             "status": { "allocatable": resources, "capacity": resources },
         });
-        let nodes = Api::<Node>::all(stage.client().clone());
-        nodes.create(&PostParams::default(), &serde_json::from_value(node)?).await.context("a node")?;
+        let nodes = Api::<Node>::all(env.client().clone());
+        nodes
+            .create(&PostParams::default(), &serde_json::from_value(node)?)
+            .await
+            .context("creating a node")?;
         Ok(test_node)
     }
 
@@ -44,7 +47,7 @@ impl TestNode {
 
 impl Drop for TestNode {
     fn drop(&mut self) {
-        // A drop cannot wait for a client of its runtime.
+        // A drop cannot await an asynchronous client.
         let mut delete = Command::new("kubectl");
         delete.args(["delete", "node", "--wait=false", &self.name]).stdout(Stdio::null());
         let _status = delete.status();
@@ -52,11 +55,11 @@ impl Drop for TestNode {
 }
 
 /// The labels of all nodes of a test.
-pub fn all_of(stage: &Stage) -> Value {
-    json!({ OF_TEST: stage.namespace() })
+pub fn test_labels(env: &TestEnv) -> Value {
+    json!({ OF_TEST: env.namespace() })
 }
 
-/// The labels of one node of a test, by the name that the test gives it.
-pub fn one_of(stage: &Stage, name: &str) -> Value {
-    json!({ OF_TEST: stage.namespace(), NODE: name })
+/// The labels of one node of a test, by its name within the test.
+pub fn node_labels(env: &TestEnv, name: &str) -> Value {
+    json!({ OF_TEST: env.namespace(), NODE: name })
 }

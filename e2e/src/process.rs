@@ -1,4 +1,4 @@
-//! Binaries under test, as processes: started, asked for their health, stopped.
+//! Binaries under test as processes: start, health and metrics requests, stop.
 
 use anyhow::{Context, Result, bail};
 use kube::config::{AuthInfo, Kubeconfig};
@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::time::Duration;
 
-/// How long an answer about health may take.
-const ANSWER: Duration = Duration::from_secs(5);
+/// Timeout of a request to the health address.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A running binary. It is killed when it goes out of scope.
 pub struct Process {
@@ -20,7 +20,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts a binary with the common flags for its addresses. Its output goes into a file named by `log`.
+    /// Starts a binary with the common flags for its addresses. Its standard error goes to the file `log`.
     pub fn start(program: impl AsRef<Path>, args: &[&str], log: &Path) -> Result<Self> {
         let program = program.as_ref();
         let address = free_address()?;
@@ -34,11 +34,11 @@ impl Process {
         Ok(Self { child, address, log: log.to_owned() })
     }
 
-    /// Status and body of a path on its health address.
+    /// Status and body of a GET request to its health address.
     pub fn fetch(&self, path: &str) -> Result<(u16, String)> {
-        let mut stream = TcpStream::connect_timeout(&self.address, ANSWER)
-            .with_context(|| format!("no answer; see {}", self.log.display()))?;
-        stream.set_read_timeout(Some(ANSWER))?;
+        let mut stream = TcpStream::connect_timeout(&self.address, REQUEST_TIMEOUT)
+            .with_context(|| format!("connecting; see {}", self.log.display()))?;
+        stream.set_read_timeout(Some(REQUEST_TIMEOUT))?;
         write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
         let mut response = String::new();
         stream.read_to_string(&mut response)?;
@@ -47,7 +47,7 @@ impl Process {
         Ok((status, body.to_owned()))
     }
 
-    /// Asks it to stop.
+    /// Sends SIGTERM.
     pub fn terminate(&self) -> Result<()> {
         let status = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status()?;
         if !status.success() {
@@ -56,14 +56,14 @@ impl Process {
         Ok(())
     }
 
-    /// Stops it without asking.
+    /// Sends SIGKILL and waits for the end.
     pub fn kill(&mut self) -> Result<()> {
         self.child.kill()?;
         self.child.wait()?;
         Ok(())
     }
 
-    /// How it ended, if it did.
+    /// The exit status, once the process has ended.
     pub fn exit_status(&mut self) -> Result<Option<ExitStatus>> {
         Ok(self.child.try_wait()?)
     }
@@ -76,26 +76,26 @@ impl Drop for Process {
     }
 }
 
-/// A binary of the workspace, built beside the test that asks.
+/// A binary of the workspace, from the target directory of the running test.
 pub fn binary(name: &str) -> Result<PathBuf> {
-    let path = built()?.join(name);
+    let path = binary_directory()?.join(name);
     if !path.is_file() {
         bail!("{} is not built: run `cargo build --bins`", path.display());
     }
     Ok(path)
 }
 
-/// A file for what a test leaves behind to be read, where cargo has such files.
+/// A file below cargo's directory for files of tests, kept after the test.
 pub fn scratch(name: &str) -> Result<PathBuf> {
-    let directory = built()?.with_file_name("tmp");
+    let directory = binary_directory()?.with_file_name("tmp");
     std::fs::create_dir_all(&directory)?;
     Ok(directory.join(name))
 }
 
-/// The directory of this build's results.
-fn built() -> Result<PathBuf> {
+/// The directory of the built binaries.
+fn binary_directory() -> Result<PathBuf> {
     let test = std::env::current_exe()?;
-    Ok(test.parent().and_then(Path::parent).context("a test in no target directory")?.to_owned())
+    Ok(test.parent().and_then(Path::parent).context("the test is not in a target directory")?.to_owned())
 }
 
 fn free_address() -> Result<SocketAddr> {

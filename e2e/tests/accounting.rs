@@ -1,15 +1,17 @@
-//! Accountings in a real API server: made, rotated, frozen when something is missing, and nothing of others touched.
+//! The accounting-controller against a real API server: children, key rotation, missing references, foreign owners.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use anyhow::{Context, Result};
-use e2e::eventually;
-use e2e::stage::{SOON, Stage, condition};
-use k8s_openapi::ByteString;
+use e2e::fixtures::{
+    apply_foreign_service, apply_secret, ensure_controlled_by, ensure_missing_key_is_reported,
+    foreign_workload_spec, is_managed_by, secret_data, with_spec,
+};
+use e2e::test_env::{TestEnv, condition};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service};
 use kube::ResourceExt;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::PostParams;
 use operator_runtime::apply::Object;
 use serde_json::{Value, json};
 use slinky_api::conditions::{DEGRADED, READY};
@@ -21,27 +23,23 @@ const POD: &str = "books-accounting-0";
 const PASSWORD: &str = "sesame";
 const CONF_HASH: &str = "slinky.slurm.net/slurmdbd-conf-hash";
 
-async fn set(test: &str) -> Result<Stage> {
-    Stage::set("accounting-controller", test).await
+async fn start(test: &str) -> Result<TestEnv> {
+    TestEnv::start("accounting-controller", test).await
 }
 
-async fn put_secret(stage: &Stage, name: &str, key: &str, value: &str) -> Result<Secret> {
-    stage.put(name, json!({ "data": { key: ByteString(value.into()) } })).await
+async fn apply_password(env: &TestEnv, password: &str) -> Result<Secret> {
+    apply_secret(env, "db", &[("password", password)]).await
 }
 
-async fn put_password(stage: &Stage, password: &str) -> Result<Secret> {
-    put_secret(stage, "db", "password", password).await
-}
-
-async fn put_keys(stage: &Stage) -> Result<()> {
-    put_secret(stage, "auth", "slurm.key", "slurm-key").await?;
-    put_secret(stage, "tokens", "jwt.key", "jwt-key").await?;
+async fn apply_keys(env: &TestEnv) -> Result<()> {
+    apply_secret(env, "auth", &[("slurm.key", "slurm-key")]).await?;
+    apply_secret(env, "tokens", &[("jwt.key", "jwt-key")]).await?;
     Ok(())
 }
 
-/// An Accounting that has everything it needs, once keys and password are there.
-async fn put_accounting(stage: &Stage, name: &str, change: Value) -> Result<Accounting> {
-    let mut spec = json!({
+/// Applies an Accounting that is complete once the Secrets with keys and password exist.
+async fn apply_accounting(env: &TestEnv, name: &str, replaced: Value) -> Result<Accounting> {
+    let spec = json!({
         "slurmKeyRef": { "name": "auth", "key": "slurm.key" },
         "jwtKeyRef": { "name": "tokens", "key": "jwt.key" },
         "slurmdbd": { "image": "slurmdbd:26.05" },
@@ -49,30 +47,28 @@ async fn put_accounting(stage: &Stage, name: &str, change: Value) -> Result<Acco
             "host": "mariadb", "username": "slurm", "passwordKeyRef": { "name": "db", "key": "password" },
         },
     });
-    spec.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
-    stage.put(name, json!({ "spec": spec })).await
+    env.apply(name, with_spec(spec, &replaced)).await
 }
 
-async fn put_all(stage: &Stage) -> Result<Accounting> {
-    put_keys(stage).await?;
-    put_password(stage, PASSWORD).await?;
-    put_accounting(stage, NAME, json!({})).await
+async fn apply_all(env: &TestEnv) -> Result<Accounting> {
+    apply_keys(env).await?;
+    apply_password(env, PASSWORD).await?;
+    apply_accounting(env, NAME, json!({})).await
 }
 
-/// The StatefulSet, once it is there and `holds`.
-async fn stateful_set(stage: &Stage, holds: impl Fn(&StatefulSet) -> bool) -> Result<StatefulSet> {
-    stage.child(CHILD, holds).await
+async fn wait_for_stateful_set(env: &TestEnv) -> Result<StatefulSet> {
+    env.wait_for(CHILD).await
 }
 
-/// The file in a Secret.
-fn file(config: &Secret) -> &str {
+/// slurmdbd.conf in its Secret.
+fn slurmdbd_conf(config: &Secret) -> &str {
     let file = config.data.as_ref().and_then(|data| data.get("slurmdbd.conf"));
     file.and_then(|file| str::from_utf8(&file.0).ok()).unwrap_or_default()
 }
 
-/// The Secret with the configuration, once it is there and its file has this line.
-async fn config(stage: &Stage, line: &str) -> Result<Secret> {
-    stage.child(CHILD, |config| file(config).lines().any(|it| it == line)).await
+/// Waits until slurmdbd.conf has this line, and returns its Secret.
+async fn wait_for_conf_line(env: &TestEnv, line: &str) -> Result<Secret> {
+    env.wait_until(CHILD, |secret| slurmdbd_conf(secret).lines().any(|it| it == line)).await
 }
 
 fn conf_hash(stateful_set: &StatefulSet) -> String {
@@ -80,130 +76,126 @@ fn conf_hash(stateful_set: &StatefulSet) -> String {
     template.metadata.as_ref().unwrap().annotations.as_ref().unwrap()[CONF_HASH].clone()
 }
 
-async fn children_as_they_are(stage: &Stage) -> Result<[Option<String>; 3]> {
+/// Versions of all children; of the StatefulSet without changes of its status.
+async fn child_versions(env: &TestEnv) -> Result<[Option<String>; 3]> {
     Ok([
-        stage.api::<Service>().get(CHILD).await?.resource_version(),
-        stage.api::<Secret>().get(CHILD).await?.resource_version(),
-        stateful_set(stage, |_| true).await?.metadata.generation.map(|number| number.to_string()),
+        env.get::<Service>(CHILD).await?.resource_version(),
+        env.get::<Secret>(CHILD).await?.resource_version(),
+        wait_for_stateful_set(env).await?.metadata.generation.map(|number| number.to_string()),
     ])
 }
 
-/// Waits until it is not ready for that reason, and gives the sentence that tells why.
-async fn degraded(stage: &Stage, reason: &str) -> Result<String> {
-    stage.degraded::<Accounting>(NAME, reason).await
+async fn wait_for_degraded(env: &TestEnv, reason: &str) -> Result<String> {
+    env.wait_for_degraded::<Accounting>(NAME, reason).await
 }
 
 #[tokio::test]
-async fn children_are_made_owned_and_kept_without_further_requests() -> Result<()> {
-    let mut stage = set("made").await?;
-    let accounting = put_all(&stage).await?;
-    let made = stateful_set(&stage, |_| true).await?;
-    let service = stage.api::<Service>().get(CHILD).await?;
-    let secret = config(&stage, "StoragePass=sesame").await?;
-    for owners in [made.owner_references(), service.owner_references(), secret.owner_references()] {
-        assert_eq!((owners.len(), Some(&owners[0].uid)), (1, accounting.metadata.uid.as_ref()));
-        assert_eq!(owners[0].controller, Some(true));
-    }
-    assert_eq!((secret.immutable, conf_hash(&made).len()), (Some(false), 64));
-    stage.event(NAME, "CreateSucceeded").await?;
+async fn children_are_created_with_owner_and_an_idle_controller_sends_no_requests() -> Result<()> {
+    let mut env = start("children").await?;
+    let accounting = apply_all(&env).await?;
+    let stateful_set = wait_for_stateful_set(&env).await?;
+    let secret = wait_for_conf_line(&env, "StoragePass=sesame").await?;
+    ensure_controlled_by(&stateful_set, &accounting)?;
+    ensure_controlled_by(&secret, &accounting)?;
+    ensure_controlled_by(&env.get::<Service>(CHILD).await?, &accounting)?;
+    assert_eq!((secret.immutable, conf_hash(&stateful_set).len()), (Some(false), 64));
+    env.wait_for_event(NAME, "CreateSucceeded").await?;
 
-    let underway = condition(&stage.ready::<Accounting>(NAME, "RollingOut").await?, READY)?;
+    let rolling_out = condition(&env.wait_for_ready_reason::<Accounting>(NAME, "RollingOut").await?, READY)?;
     for part in ["mariadb:3306", "kubectl logs", POD] {
-        assert!(underway.message.contains(part), "{}", underway.message);
+        assert!(rolling_out.message.contains(part), "{}", rolling_out.message);
     }
-    stage.pod_becomes_ready(POD).await?;
-    stage.ready::<Accounting>(NAME, "AsExpected").await?;
-    assert_eq!(stage.requests_when_idle().await?, [""; 0], "an idle controller");
+    env.mark_pod_ready(POD).await?;
+    env.wait_for_ready_reason::<Accounting>(NAME, "AsExpected").await?;
+    env.ensure_idle().await?;
 
-    let before = children_as_they_are(&stage).await?;
-    assert_eq!(stage.writes_of_a_restart().await?, [""; 0], "a restart");
-    assert_eq!(children_as_they_are(&stage).await?, before);
-    stage.end().await
+    let before = child_versions(&env).await?;
+    env.ensure_restart_writes_nothing().await?;
+    assert_eq!(child_versions(&env).await?, before);
+    env.tear_down().await
 }
 
 #[tokio::test]
-async fn what_is_missing_is_named_and_heals_when_it_appears() -> Result<()> {
-    let stage = set("missing").await?;
-    put_keys(&stage).await?;
-    put_accounting(&stage, NAME, json!({})).await?;
-    assert!(degraded(&stage, "SecretMissing").await?.contains("Secret db does not exist"));
-    let event = stage.event(NAME, "SecretMissing").await?;
-    assert!(event.note.unwrap().contains("Secret db"));
-    assert!(stage.api::<Service>().get_opt(CHILD).await?.is_some(), "the Service needs no password");
-    assert!(stage.api::<StatefulSet>().get_opt(CHILD).await?.is_none(), "there is nothing to run with");
+async fn missing_secret_is_reported_and_creating_it_resolves_the_condition() -> Result<()> {
+    let env = start("missing").await?;
+    apply_keys(&env).await?;
+    apply_accounting(&env, NAME, json!({})).await?;
+    assert!(wait_for_degraded(&env, "SecretMissing").await?.contains("Secret db does not exist"));
+    assert!(env.wait_for_event_note(NAME, "SecretMissing").await?.contains("Secret db"));
+    assert!(env.exists::<Service>(CHILD).await?, "the Service needs no password");
+    assert!(!env.exists::<StatefulSet>(CHILD).await?, "slurmdbd cannot start without a password");
 
-    put_secret(&stage, "db", "wrong", PASSWORD).await?;
-    assert!(degraded(&stage, "SecretKeyMissing").await?.contains("Secret db has no key \"password\""));
-    put_password(&stage, PASSWORD).await?;
-    let made = stateful_set(&stage, |_| true).await?;
-    stage.ready::<Accounting>(NAME, "RollingOut").await?;
+    apply_secret(&env, "db", &[("wrong", PASSWORD)]).await?;
+    assert!(wait_for_degraded(&env, "SecretKeyMissing").await?.contains("Secret db has no key \"password\""));
+    apply_password(&env, PASSWORD).await?;
+    let created = wait_for_stateful_set(&env).await?;
+    env.wait_for_ready_reason::<Accounting>(NAME, "RollingOut").await?;
 
     for (secret, key, value) in [("auth", "slurm.key", "slurm-key"), ("tokens", "jwt.key", "jwt-key")] {
-        stage.api::<Secret>().delete(secret, &DeleteParams::default()).await?;
-        let message = degraded(&stage, "SecretMissing").await?;
-        assert!(message.contains(&format!("Secret {secret} does not exist")), "{message}");
-        put_secret(&stage, secret, "wrong", value).await?;
-        let message = degraded(&stage, "SecretKeyMissing").await?;
-        assert!(message.contains(&format!("Secret {secret} has no key {key:?}")), "{message}");
-        put_secret(&stage, secret, key, value).await?;
-        stage.ready::<Accounting>(NAME, "RollingOut").await?;
+        ensure_missing_key_is_reported::<Accounting>(&env, NAME, secret, (key, value)).await?;
     }
-    let same = stateful_set(&stage, |_| true).await?;
-    assert_eq!((same.uid(), same.metadata.generation), (made.uid(), Some(1)), "what runs is left alone");
-    stage.end().await
+    let kept = wait_for_stateful_set(&env).await?;
+    let identity = (kept.uid(), kept.metadata.generation);
+    assert_eq!(identity, (created.uid(), Some(1)), "a missing Secret does not change the StatefulSet");
+    env.tear_down().await
 }
 
 #[tokio::test]
-async fn keys_of_other_issuers_are_waited_for_and_what_runs_is_frozen() -> Result<()> {
-    let stage = set("jwks").await?;
-    put_all(&stage).await?;
-    stateful_set(&stage, |_| true).await?;
-    stage.edit::<Accounting>(NAME, json!({ "jwksKeyRef": { "name": "issuers", "key": "keys" } })).await?;
-    assert!(degraded(&stage, "ConfigMapMissing").await?.contains("ConfigMap issuers does not exist"));
-    stage.put::<ConfigMap>("issuers", json!({ "data": { "wrong": "{}" } })).await?;
-    assert!(degraded(&stage, "ConfigMapKeyMissing").await?.contains("ConfigMap issuers has no key \"keys\""));
-    assert_eq!(stateful_set(&stage, |_| true).await?.metadata.generation, Some(1));
-    stage.put::<ConfigMap>("issuers", json!({ "data": { "keys": "{}" } })).await?;
-    stateful_set(&stage, |set| set.metadata.generation == Some(2)).await?;
-    config(&stage, "AuthAltParameters=jwt_key=/etc/slurm/jwt.key,jwks=/etc/slurm/jwks.json").await?;
-    stage.end().await
+async fn missing_jwks_config_map_freezes_the_stateful_set() -> Result<()> {
+    let env = start("jwks").await?;
+    apply_all(&env).await?;
+    wait_for_stateful_set(&env).await?;
+    env.patch_spec::<Accounting>(NAME, json!({ "jwksKeyRef": { "name": "issuers", "key": "keys" } })).await?;
+    assert!(wait_for_degraded(&env, "ConfigMapMissing").await?.contains("ConfigMap issuers does not exist"));
+    env.apply::<ConfigMap>("issuers", json!({ "data": { "wrong": "{}" } })).await?;
+    assert!(
+        wait_for_degraded(&env, "ConfigMapKeyMissing")
+            .await?
+            .contains("ConfigMap issuers has no key \"keys\"")
+    );
+    assert_eq!(wait_for_stateful_set(&env).await?.metadata.generation, Some(1));
+    env.apply::<ConfigMap>("issuers", json!({ "data": { "keys": "{}" } })).await?;
+    env.wait_for_generation::<StatefulSet>(CHILD, 2).await?;
+    wait_for_conf_line(&env, "AuthAltParameters=jwt_key=/etc/slurm/jwt.key,jwks=/etc/slurm/jwks.json")
+        .await?;
+    env.tear_down().await
 }
 
 #[tokio::test]
-async fn another_password_or_key_restarts_exactly_once() -> Result<()> {
-    let stage = set("rotate").await?;
-    put_all(&stage).await?;
-    let before = stateful_set(&stage, |_| true).await?;
-    assert_eq!(stage.requests_when_idle().await?, [""; 0]);
-    put_password(&stage, "open").await?;
-    config(&stage, "StoragePass=open").await?;
-    let after = stateful_set(&stage, |set| conf_hash(set) != conf_hash(&before)).await?;
-    assert_eq!(stage.requests_when_idle().await?, [""; 0]);
-    assert_eq!(stateful_set(&stage, |_| true).await?.metadata.generation, Some(2));
+async fn changed_password_or_key_rolls_the_stateful_set_once() -> Result<()> {
+    let env = start("rotate").await?;
+    apply_all(&env).await?;
+    let before = wait_for_stateful_set(&env).await?;
+    env.ensure_idle().await?;
+    apply_password(&env, "open").await?;
+    wait_for_conf_line(&env, "StoragePass=open").await?;
+    let after = env.wait_until::<StatefulSet>(CHILD, |set| conf_hash(set) != conf_hash(&before)).await?;
+    env.ensure_idle().await?;
+    assert_eq!(wait_for_stateful_set(&env).await?.metadata.generation, Some(2));
 
-    put_secret(&stage, "auth", "slurm.key", "another").await?;
-    stateful_set(&stage, |set| set.metadata.generation == Some(3)).await?;
-    put_secret(&stage, "tokens", "jwt.key", "another").await?;
-    stateful_set(&stage, |set| set.metadata.generation == Some(4)).await?;
-    assert_eq!(stage.requests_when_idle().await?, [""; 0]);
-    let last = stateful_set(&stage, |_| true).await?;
+    apply_secret(&env, "auth", &[("slurm.key", "another")]).await?;
+    env.wait_for_generation::<StatefulSet>(CHILD, 3).await?;
+    apply_secret(&env, "tokens", &[("jwt.key", "another")]).await?;
+    env.wait_for_generation::<StatefulSet>(CHILD, 4).await?;
+    env.ensure_idle().await?;
+    let last = wait_for_stateful_set(&env).await?;
     assert_eq!((last.metadata.generation, conf_hash(&last)), (Some(4), conf_hash(&after)));
 
-    // What says nothing new to slurmdbd changes nothing.
-    let before = children_as_they_are(&stage).await?;
-    stage.edit::<Accounting>(NAME, json!({ "extraConf": "# a remark" })).await?;
-    stage.ready::<Accounting>(NAME, "RollingOut").await?;
-    assert_eq!(children_as_they_are(&stage).await?, before);
-    stage.end().await
+    // A comment does not change the meaning of slurmdbd.conf.
+    let before = child_versions(&env).await?;
+    env.patch_spec::<Accounting>(NAME, json!({ "extraConf": "# a remark" })).await?;
+    env.wait_for_ready_reason::<Accounting>(NAME, "RollingOut").await?;
+    assert_eq!(child_versions(&env).await?, before);
+    env.tear_down().await
 }
 
 #[tokio::test]
-async fn text_that_would_leave_its_line_changes_nothing_and_no_secret_is_told() -> Result<()> {
-    let stage = set("text").await?;
-    put_all(&stage).await?;
-    stateful_set(&stage, |_| true).await?;
-    stage.ready::<Accounting>(NAME, "RollingOut").await?;
-    let before = children_as_they_are(&stage).await?;
+async fn unusable_values_are_rejected_without_a_change_and_secrets_are_not_disclosed() -> Result<()> {
+    let env = start("text").await?;
+    apply_all(&env).await?;
+    wait_for_stateful_set(&env).await?;
+    env.wait_for_ready_reason::<Accounting>(NAME, "RollingOut").await?;
+    let before = child_versions(&env).await?;
     let storage = |field: &str, value: &str| {
         let mut storage = json!({
             "host": "mariadb", "username": "slurm", "passwordKeyRef": { "name": "db", "key": "password" },
@@ -221,161 +213,158 @@ async fn text_that_would_leave_its_line_changes_nothing_and_no_secret_is_told() 
         (json!({ "slurmdbd": { "image": 5 } }), "slurmdbd.image"),
     ];
     for (change, text) in cases {
-        put_accounting(&stage, NAME, change.clone()).await?;
-        let message = degraded(&stage, "InvalidSpec").await?;
+        apply_accounting(&env, NAME, change.clone()).await?;
+        let message = wait_for_degraded(&env, "InvalidSpec").await?;
         assert!(message.contains(text), "{change}: {message}");
-        assert_eq!(children_as_they_are(&stage).await?, before, "{change}");
+        assert_eq!(child_versions(&env).await?, before, "{change}");
     }
-    put_accounting(&stage, NAME, json!({})).await?;
-    stage.ready::<Accounting>(NAME, "RollingOut").await?;
+    apply_accounting(&env, NAME, json!({})).await?;
+    env.wait_for_ready_reason::<Accounting>(NAME, "RollingOut").await?;
 
-    put_password(&stage, "abracadabra\n").await?;
-    let message = degraded(&stage, "PasswordUnusable").await?;
+    apply_password(&env, "abracadabra\n").await?;
+    let message = wait_for_degraded(&env, "PasswordUnusable").await?;
     assert!(message.contains("Secret db, key \"password\" must not contain '\\n'"), "{message}");
-    let event = stage.event(NAME, "PasswordUnusable").await?;
-    assert_eq!(children_as_they_are(&stage).await?, before);
-    for told in [message, event.note.unwrap(), stage.log()?] {
-        assert!(!told.contains("abracadabra") && !told.contains(PASSWORD), "{told}");
+    let note = env.wait_for_event_note(NAME, "PasswordUnusable").await?;
+    assert_eq!(child_versions(&env).await?, before);
+    for text in [message, note, env.log()?] {
+        assert!(!text.contains("abracadabra") && !text.contains(PASSWORD), "{text}");
     }
-    put_password(&stage, PASSWORD).await?;
-    stage.ready::<Accounting>(NAME, "RollingOut").await?;
-    assert_eq!(children_as_they_are(&stage).await?, before);
-    stage.end().await
+    apply_password(&env, PASSWORD).await?;
+    env.wait_for_ready_reason::<Accounting>(NAME, "RollingOut").await?;
+    assert_eq!(child_versions(&env).await?, before);
+    env.tear_down().await
 }
 
 #[tokio::test]
-async fn what_was_changed_or_deleted_is_put_right() -> Result<()> {
-    let stage = set("repair").await?;
-    put_all(&stage).await?;
-    let first = stateful_set(&stage, |_| true).await?;
-    let made = config(&stage, "StoragePass=sesame").await?;
-    stage.api::<Secret>().delete(CHILD, &DeleteParams::default()).await?;
-    let look = async || Ok(stage.api::<Secret>().get(CHILD).await?);
-    let again = eventually("a new Secret", SOON, look, |secret| secret.uid() != made.uid()).await?;
-    assert_eq!(again.data, made.data);
-    let garbage = json!({ "data": { "slurmdbd.conf": ByteString(b"StoragePass=x".to_vec()) } });
-    stage.api::<Secret>().patch(CHILD, &PatchParams::default(), &Patch::Merge(garbage)).await?;
-    config(&stage, "StoragePass=sesame").await?;
-    stage.ready::<Accounting>(NAME, "RollingOut").await?;
-    assert_eq!(stateful_set(&stage, |_| true).await?.metadata.generation, Some(1), "nothing restarted");
+async fn changed_or_deleted_children_are_restored() -> Result<()> {
+    let env = start("repair").await?;
+    apply_all(&env).await?;
+    let first = wait_for_stateful_set(&env).await?;
+    let created = wait_for_conf_line(&env, "StoragePass=sesame").await?;
+    env.delete::<Secret>(CHILD).await?;
+    let restored = env.wait_for_replacement::<Secret>(CHILD, created.uid()).await?;
+    assert_eq!(restored.data, created.data);
+    let garbage = secret_data(&[("slurmdbd.conf", "StoragePass=x")]);
+    env.patch::<Secret>(CHILD, json!({ "data": garbage })).await?;
+    wait_for_conf_line(&env, "StoragePass=sesame").await?;
+    env.wait_for_ready_reason::<Accounting>(NAME, "RollingOut").await?;
+    assert_eq!(
+        wait_for_stateful_set(&env).await?.metadata.generation,
+        Some(1),
+        "a restored Secret does not restart slurmdbd"
+    );
 
-    stage.edit::<StatefulSet>(CHILD, json!({ "replicas": 0 })).await?;
-    stateful_set(&stage, |set| set.metadata.generation >= Some(3)).await?;
+    env.patch_spec::<StatefulSet>(CHILD, json!({ "replicas": 0 })).await?;
+    env.wait_until::<StatefulSet>(CHILD, |set| set.metadata.generation >= Some(3)).await?;
     let replicas = |set: &StatefulSet| set.spec.as_ref().and_then(|spec| spec.replicas);
-    assert_eq!(replicas(&stateful_set(&stage, |_| true).await?), Some(1));
-    stage.api::<StatefulSet>().delete(CHILD, &DeleteParams::background()).await?;
-    stateful_set(&stage, |set| set.uid() != first.uid()).await?;
+    assert_eq!(replicas(&wait_for_stateful_set(&env).await?), Some(1));
+    env.delete::<StatefulSet>(CHILD).await?;
+    env.wait_for_replacement::<StatefulSet>(CHILD, first.uid()).await?;
 
-    let freeze = Patch::Merge(json!({ "immutable": true }));
-    stage.api::<Secret>().patch(CHILD, &PatchParams::default(), &freeze).await?;
-    put_password(&stage, "open").await?;
-    assert!(degraded(&stage, "ConfigImmutable").await?.contains("Secret books-accounting is immutable"));
-    stage.api::<Secret>().delete(CHILD, &DeleteParams::default()).await?;
-    config(&stage, "StoragePass=open").await?;
-    stage.ready::<Accounting>(NAME, "RollingOut").await?;
-    stage.end().await
+    env.patch::<Secret>(CHILD, json!({ "immutable": true })).await?;
+    apply_password(&env, "open").await?;
+    assert!(
+        wait_for_degraded(&env, "ConfigImmutable").await?.contains("Secret books-accounting is immutable")
+    );
+    env.delete::<Secret>(CHILD).await?;
+    wait_for_conf_line(&env, "StoragePass=open").await?;
+    env.wait_for_ready_reason::<Accounting>(NAME, "RollingOut").await?;
+    env.tear_down().await
 }
 
-/// Children of that name with another controller, which look like ours.
-async fn put_foreign_children(stage: &Stage) -> Result<(Service, Secret, StatefulSet)> {
-    let mut metadata = stage.metadata_of_somebody_else().await?;
+/// Applies children with our names and labels that another owner controls.
+async fn apply_foreign_children(env: &TestEnv) -> Result<(Service, Secret, StatefulSet)> {
+    let mut metadata = env.metadata_with_foreign_owner().await?;
     metadata["labels"] = json!({ "app.kubernetes.io/name": "slurmdbd" });
-    let service = json!({ "metadata": metadata, "spec": { "ports": [{ "port": 1 }] } });
-    let secret = json!({ "metadata": metadata, "data": { "theirs": ByteString(b"theirs".to_vec()) } });
-    let labels = json!({ "app": "theirs" });
-    let pod = json!({ "containers": [{ "name": "theirs", "image": "theirs" }] });
-    let template = json!({ "metadata": { "labels": labels }, "spec": pod });
-    let spec = json!({ "replicas": 0, "selector": { "matchLabels": labels }, "template": template });
+    let secret = json!({ "metadata": metadata, "data": secret_data(&[("theirs", "theirs")]) });
+    let spec = foreign_workload_spec(&json!({ "app": "theirs" }));
     Ok((
-        stage.put(CHILD, service).await?,
-        stage.put(CHILD, secret).await?,
-        stage.put(CHILD, json!({ "metadata": metadata, "spec": spec })).await?,
+        apply_foreign_service(env, CHILD, &metadata).await?,
+        env.apply(CHILD, secret).await?,
+        env.apply(CHILD, json!({ "metadata": metadata, "spec": spec })).await?,
     ))
 }
 
-async fn assert_untouched<K: Object>(stage: &Stage, theirs: &K) -> Result<()> {
-    let now = stage.api::<K>().get(CHILD).await?;
-    let ours = now.managed_fields().iter().any(|entry| {
-        entry.manager.as_deref() == Some("accounting-controller") && entry.subresource.is_none()
-    });
-    assert!(!ours && now.uid() == theirs.uid(), "{:?}", now.meta());
+async fn assert_untouched<K: Object>(env: &TestEnv, theirs: &K) -> Result<()> {
+    let now = env.get::<K>(CHILD).await?;
+    let is_ours = is_managed_by(&now, "accounting-controller");
+    assert!(!is_ours && now.uid() == theirs.uid(), "{:?}", now.meta());
     Ok(())
 }
 
+/// The fields of a spec whose slurmdbd is external.
+fn external() -> Value {
+    json!({ "external": true, "externalConfig": { "host": "db", "port": 6819 } })
+}
+
 #[tokio::test]
-async fn children_of_somebody_else_are_left_alone() -> Result<()> {
-    let stage = set("foreign").await?;
-    let (service, secret, set) = put_foreign_children(&stage).await?;
-    put_all(&stage).await?;
-    let message = degraded(&stage, "ForeignOwner").await?;
-    for child in ["Service", "Secret"] {
-        let sentence = format!("{child} {}/{CHILD} is controlled by ConfigMap owner", stage.namespace());
+async fn children_controlled_by_another_owner_are_not_touched() -> Result<()> {
+    let env = start("foreign").await?;
+    let (service, secret, set) = apply_foreign_children(&env).await?;
+    apply_all(&env).await?;
+    let message = wait_for_degraded(&env, "ForeignOwner").await?;
+    for sentence in [env.foreign_owner_message::<Service>(CHILD), env.foreign_owner_message::<Secret>(CHILD)]
+    {
         assert!(message.contains(&sentence), "{message}");
     }
-    assert!(!message.contains("StatefulSet"), "nothing is run with a configuration of theirs: {message}");
-    stage.event(NAME, "ForeignOwner").await?;
-    assert_untouched(&stage, &secret).await?;
-    stage.api::<Secret>().delete(CHILD, &DeleteParams::default()).await?;
-    config(&stage, "StoragePass=sesame").await?;
-    let look = async || degraded(&stage, "ForeignOwner").await;
-    let sentence = format!("StatefulSet {}/{CHILD} is controlled by ConfigMap owner", stage.namespace());
-    eventually("the StatefulSet", SOON, look, |message| message.contains(&sentence)).await?;
-    assert_untouched(&stage, &service).await?;
-    assert_untouched(&stage, &set).await?;
+    assert!(!message.contains("StatefulSet"), "slurmdbd is not run with a foreign Secret: {message}");
+    env.wait_for_event(NAME, "ForeignOwner").await?;
+    assert_untouched(&env, &secret).await?;
+    env.delete::<Secret>(CHILD).await?;
+    wait_for_conf_line(&env, "StoragePass=sesame").await?;
+    let sentence = env.foreign_owner_message::<StatefulSet>(CHILD);
+    env.wait_for_degraded_message::<Accounting>(NAME, "ForeignOwner", &sentence).await?;
+    assert_untouched(&env, &service).await?;
+    assert_untouched(&env, &set).await?;
 
-    // Nor is anything of theirs a leftover.
-    let elsewhere = json!({ "external": true, "externalConfig": { "host": "db", "port": 6819 } });
-    stage.edit::<Accounting>(NAME, elsewhere).await?;
-    stage.ready::<Accounting>(NAME, "AsExpected").await?;
-    assert_untouched(&stage, &service).await?;
-    assert_untouched(&stage, &set).await?;
-    stage.end().await
+    // An external slurmdbd has no children; foreign objects are not deleted as such.
+    env.patch_spec::<Accounting>(NAME, external()).await?;
+    env.wait_for_ready_reason::<Accounting>(NAME, "AsExpected").await?;
+    assert_untouched(&env, &service).await?;
+    assert_untouched(&env, &set).await?;
+    env.tear_down().await
 }
 
 #[tokio::test]
-async fn nothing_is_left_of_a_slurmdbd_that_runs_elsewhere() -> Result<()> {
-    let stage = set("external").await?;
-    put_all(&stage).await?;
-    let made = stateful_set(&stage, |_| true).await?;
-    let elsewhere = json!({ "external": true, "externalConfig": { "host": "db", "port": 6819 } });
-    stage.edit::<Accounting>(NAME, elsewhere).await?;
-    let look = async || {
-        let set = stage.api::<StatefulSet>().get_opt(CHILD).await?.is_some();
-        let service = stage.api::<Service>().get_opt(CHILD).await?.is_some();
-        Ok([set, service, stage.api::<Secret>().get_opt(CHILD).await?.is_some()])
-    };
-    eventually("no children", SOON, look, |left| !left.contains(&true)).await?;
-    stage.event(NAME, "DeleteSucceeded").await?;
-    stage.ready::<Accounting>(NAME, "AsExpected").await?;
-    assert_eq!(stage.requests_when_idle().await?, [""; 0]);
+async fn children_of_a_slurmdbd_that_becomes_external_are_deleted() -> Result<()> {
+    let env = start("external").await?;
+    apply_all(&env).await?;
+    let created = wait_for_stateful_set(&env).await?;
+    env.patch_spec::<Accounting>(NAME, external()).await?;
+    env.wait_until_deleted::<StatefulSet>(CHILD).await?;
+    env.wait_until_deleted::<Service>(CHILD).await?;
+    env.wait_until_deleted::<Secret>(CHILD).await?;
+    env.wait_for_event(NAME, "DeleteSucceeded").await?;
+    env.wait_for_ready_reason::<Accounting>(NAME, "AsExpected").await?;
+    env.ensure_idle().await?;
     for secret in ["db", "auth", "tokens"] {
-        assert!(stage.api::<Secret>().get_opt(secret).await?.is_some(), "{secret} is the user's");
+        assert!(env.exists::<Secret>(secret).await?, "Secret {secret} belongs to the user");
     }
-    stage.edit::<Accounting>(NAME, json!({ "external": false })).await?;
-    stateful_set(&stage, |set| set.uid() != made.uid()).await?;
-    stage.end().await
+    env.patch_spec::<Accounting>(NAME, json!({ "external": false })).await?;
+    env.wait_for_replacement::<StatefulSet>(CHILD, created.uid()).await?;
+    env.tear_down().await
 }
 
 #[tokio::test]
-async fn a_name_that_its_children_cannot_have_is_told() -> Result<()> {
-    let stage = set("name").await?;
-    put_keys(&stage).await?;
-    put_password(&stage, PASSWORD).await?;
+async fn name_that_is_invalid_for_a_child_is_reported() -> Result<()> {
+    let env = start("name").await?;
+    apply_keys(&env).await?;
+    apply_password(&env, PASSWORD).await?;
     for (name, text) in [("b".repeat(42), "longer than 52 characters"), ("a.b".to_owned(), "has no dots")] {
-        put_accounting(&stage, &name, json!({})).await?;
-        let degraded = condition(&stage.ready::<Accounting>(&name, "InvalidName").await?, DEGRADED)?;
+        apply_accounting(&env, &name, json!({})).await?;
+        let degraded =
+            condition(&env.wait_for_ready_reason::<Accounting>(&name, "InvalidName").await?, DEGRADED)?;
         assert!(degraded.message.contains(text), "{}", degraded.message);
-        stage.event(&name, "InvalidName").await?;
-        assert!(stage.api::<Service>().get_opt(&format!("{name}-accounting")).await?.is_none());
+        env.wait_for_event(&name, "InvalidName").await?;
+        assert!(!env.exists::<Service>(&format!("{name}-accounting")).await?);
     }
     let longest = "b".repeat(41);
-    put_accounting(&stage, &longest, json!({})).await?;
-    let look = async || Ok(stage.api::<Pod>().get_opt(&format!("{longest}-accounting-0")).await?);
-    eventually("the pod of the longest name", SOON, look, Option::is_some).await?;
-    stage.end().await
+    apply_accounting(&env, &longest, json!({})).await?;
+    env.wait_for::<Pod>(&format!("{longest}-accounting-0")).await?;
+    env.tear_down().await
 }
 
-/// slurmdbd.conf as another operator wrote it, and the hash of that.
+/// slurmdbd.conf as another operator wrote it; the first hash is that of this text.
 const THEIR_CONF: &str = "\
 #
 # written by somebody else
@@ -401,32 +390,30 @@ const THEIR_HASHES: [(&str, &str); 3] = [
 ];
 
 #[tokio::test]
-async fn a_slurmdbd_of_another_operator_goes_on_running() -> Result<()> {
-    let stage = set("inherit").await?;
-    put_keys(&stage).await?;
-    let accounting = put_accounting(&stage, NAME, json!({})).await?;
-    degraded(&stage, "SecretMissing").await?;
+async fn adopted_slurmdbd_of_another_operator_is_not_restarted() -> Result<()> {
+    let env = start("inherit").await?;
+    apply_keys(&env).await?;
+    let accounting = apply_accounting(&env, NAME, json!({})).await?;
+    wait_for_degraded(&env, "SecretMissing").await?;
     let metadata = json!({ "name": CHILD, "ownerReferences": [{
         "apiVersion": "slinky.slurm.net/v1beta1", "kind": "Accounting", "name": NAME, "uid": accounting.uid(),
         "controller": true, "blockOwnerDeletion": true,
     }] });
-    let secret = json!({ "metadata": metadata, "data": { "slurmdbd.conf": ByteString(THEIR_CONF.into()) } });
+    let secret = json!({ "metadata": metadata, "data": secret_data(&[("slurmdbd.conf", THEIR_CONF)]) });
     let them = PostParams { field_manager: Some("manager".to_owned()), ..PostParams::default() };
-    stage.api::<Secret>().create(&them, &serde_json::from_value(secret)?).await?;
-    let set = their_stateful_set(&metadata, stage.namespace());
-    stage.api::<StatefulSet>().create(&them, &serde_json::from_value(set)?).await?;
+    env.api::<Secret>().create(&them, &serde_json::from_value(secret)?).await?;
+    let stateful_set = their_stateful_set(&metadata, env.namespace());
+    env.api::<StatefulSet>().create(&them, &serde_json::from_value(stateful_set)?).await?;
 
-    put_password(&stage, PASSWORD).await?;
-    stage.ready::<Accounting>(NAME, "RollingOut").await?;
-    let ours = |set: &StatefulSet| {
-        set.managed_fields().iter().any(|entry| entry.manager.as_deref() == Some("accounting-controller"))
-    };
-    let set = stateful_set(&stage, ours).await.context("the StatefulSet is taken over")?;
-    assert_eq!(stage.requests_when_idle().await?, [""; 0]);
-    let generation = stateful_set(&stage, |_| true).await?.metadata.generation;
-    assert_eq!((set.metadata.generation, generation), (Some(1), Some(1)));
-    assert_eq!(file(&stage.api::<Secret>().get(CHILD).await?), THEIR_CONF);
-    stage.end().await
+    apply_password(&env, PASSWORD).await?;
+    env.wait_for_ready_reason::<Accounting>(NAME, "RollingOut").await?;
+    let is_adopted = |set: &StatefulSet| is_managed_by(set, "accounting-controller");
+    let adopted = env.wait_until(CHILD, is_adopted).await.context("waiting for the adoption")?;
+    env.ensure_idle().await?;
+    let generation = wait_for_stateful_set(&env).await?.metadata.generation;
+    assert_eq!((adopted.metadata.generation, generation), (Some(1), Some(1)));
+    assert_eq!(slurmdbd_conf(&env.get::<Secret>(CHILD).await?), THEIR_CONF);
+    env.tear_down().await
 }
 
 fn their_stateful_set(metadata: &Value, namespace: &str) -> Value {

@@ -1,7 +1,7 @@
-//! The golden cases: what comes of a user's objects in a real API server with all controllers running.
+//! The golden cases: the objects that all controllers together create from a user's objects in a real API server.
 //!
-//! Every leaf of every object is as the golden data has it, or listed in `golden/deviations.yaml` with what it is here
-//! and why.
+//! Every leaf of every object equals the golden data, or is listed in `golden/deviations.yaml` with its value and a
+//! reason.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -27,7 +27,7 @@ mod texts;
 use anyhow::Result;
 use case::{Case, id, kind, name};
 use compare::compare;
-use e2e::custom::{install_definitions, install_service_monitors};
+use e2e::crds::{install_crds, install_service_monitor_crd};
 use e2e::process::{Process, binary, scratch};
 use e2e::{client, report};
 use serde_json::Value;
@@ -40,9 +40,9 @@ const KINDS: &[&str] = &["Accounting", "Controller", "LoginSet", "NodeSet", "Res
 
 const DEVIATIONS: &str = include_str!("golden/deviations.yaml");
 
-/// The deviations, with those that hold for each Controller that runs in a case written out.
+/// The deviations; those with placeholders are expanded for each Controller of each case that is not external.
 fn deviations(cases: &[Case]) -> Vec<Deviation> {
-    let written_out = |at: &String| -> Vec<String> {
+    let expand = |at: &String| -> Vec<String> {
         if !at.contains("{controller}") {
             return vec![at.clone()];
         }
@@ -57,12 +57,12 @@ fn deviations(cases: &[Case]) -> Vec<Deviation> {
     };
     let mut deviations = conformance::deviations(DEVIATIONS);
     for deviation in &mut deviations {
-        deviation.at = deviation.at.iter().flat_map(written_out).collect();
+        deviation.at = deviation.at.iter().flat_map(expand).collect();
     }
     deviations
 }
 
-/// One controller of each kind for the namespaces of all cases.
+/// Starts one controller of each kind for the namespaces of all cases.
 fn start_controllers(cases: &[Case]) -> Result<Vec<Process>> {
     let namespaces = cases.iter().map(|case| case.namespace.as_str()).collect::<Vec<_>>().join(",");
     KINDS
@@ -75,36 +75,36 @@ fn start_controllers(cases: &[Case]) -> Result<Vec<Process>> {
         .collect()
 }
 
-/// True if every object is there that should be, and no NodeSet waits for word from a Slurm that nobody can ask.
-fn is_complete(case: &Case, seen: &[Value]) -> bool {
-    let ids: BTreeSet<_> = seen.iter().map(id).collect();
-    let conditions = seen.iter().filter_map(|object| object["status"]["conditions"].as_array()).flatten();
+/// Whether all expected objects exist, and every NodeSet is managed without Slurm, as it has no RestApi.
+fn is_complete(case: &Case, live: &[Value]) -> bool {
+    let ids: BTreeSet<_> = live.iter().map(id).collect();
+    let conditions = live.iter().filter_map(|object| object["status"]["conditions"].as_array()).flatten();
     case.expected.iter().all(|object| ids.contains(&id(object)))
         && !conditions.map(|condition| &condition["type"]).any(|type_| type_ == SLURM_REACHABLE)
 }
 
 #[tokio::test]
-async fn every_leaf_is_as_expected_or_meant_otherwise() -> Result<()> {
+async fn every_leaf_equals_the_golden_data_or_is_a_listed_deviation() -> Result<()> {
     let Some(directory) = conformance::directory() else { return Ok(()) };
     let cases = case::load_all(&directory.join("golden"))?;
     let client = client().await?;
-    install_definitions(&client).await?;
-    install_service_monitors(&client).await?;
-    // Before anything else: they let go of what an earlier run left.
+    install_crds(&client).await?;
+    install_service_monitor_crd(&client).await?;
+    // First, since they remove the finalizers of objects that an earlier run left.
     let controllers = start_controllers(&cases)?;
     cluster::clear(&client, &cases).await?;
     for case in &cases {
         cluster::apply(&client, case).await?;
     }
-    let seen = tokio::select! {
-        seen = cluster::settled(&client, &cases, is_complete) => seen?,
-        lost = node::reports_itself(&client) => match lost? {},
+    let live = tokio::select! {
+        live = cluster::wait_until_settled(&client, &cases, is_complete) => live?,
+        ended = node::keep_ready(&client) => match ended? {},
     };
     node::delete(&client).await?;
 
     let (mut matched, mut expected, mut differences) = (0, 0, Vec::new());
-    for (case, seen) in cases.iter().zip(&seen) {
-        let comparison = compare(case, &case.expected, seen);
+    for (case, live) in cases.iter().zip(&live) {
+        let comparison = compare(case, &case.expected, live);
         report(format_args!("golden {}: {}/{} leaves", case.name, comparison.matched, comparison.expected));
         matched += comparison.matched;
         expected += comparison.expected;
@@ -118,7 +118,7 @@ async fn every_leaf_is_as_expected_or_meant_otherwise() -> Result<()> {
 }
 
 #[test]
-fn every_deviation_says_why_without_citing_what_readers_do_not_have() {
+fn reasons_of_deviations_do_not_cite_documents_outside_the_repository() {
     let citation = regex::Regex::new(r"\b(section|promise|row)s? \d").unwrap();
     for deviation in conformance::deviations(DEVIATIONS) {
         assert!(!citation.is_match(&deviation.reason), "{}", deviation.reason);

@@ -1,4 +1,4 @@
-//! The suite of the Slurm client against a real slurmctld, slurmrestd and two slurmds, in plain pods.
+//! The test suite of the Slurm REST client against a real slurmctld, slurmrestd and two slurmds in plain pods.
 
 use anyhow::{Context, Result, bail};
 use e2e::{TestNamespace, client, eventually};
@@ -22,7 +22,7 @@ const KEY: &[u8] = b"another-key-that-protects-nothing-but-a-cluster-of-tests";
 const WORKERS: [&str; 2] = ["w0", "w1"];
 
 #[tokio::test]
-async fn a_real_slurm_behaves_as_the_fake_does() -> Result<()> {
+async fn real_slurm_passes_the_suite_of_the_fake() -> Result<()> {
     let namespace = TestNamespace::create(&client().await?, "slurm-rest").await?;
     for object in serde_saphyr::from_multiple::<Value>(OBJECTS)? {
         match object["kind"].as_str() {
@@ -36,7 +36,7 @@ async fn a_real_slurm_behaves_as_the_fake_does() -> Result<()> {
     for name in WORKERS {
         create::<Pod>(&namespace, worker(name)).await?;
     }
-    let address = address_of_ready_restapi(&namespace).await?;
+    let address = wait_for_restapi_address(&namespace).await?;
     let lab = Lab {
         transport: Arc::new(HttpTransport::new(&format!("http://{address}:6820"), None)?),
         key: KEY.to_vec(),
@@ -89,8 +89,8 @@ fn worker(name: &str) -> Value {
     })
 }
 
-/// The address of slurmrestd, once every pod is ready.
-async fn address_of_ready_restapi(namespace: &TestNamespace) -> Result<String> {
+/// Waits until every pod is ready, and returns the address of slurmrestd.
+async fn wait_for_restapi_address(namespace: &TestNamespace) -> Result<String> {
     let pods: Api<Pod> = namespace.api();
     let conditions = || async {
         let pods = pods.list(&ListParams::default()).await?.items;

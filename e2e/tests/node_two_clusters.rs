@@ -1,12 +1,9 @@
-//! Two Slurm clusters of one name in two namespaces, looked after by the same processes: whatever happens to one is nothing
-//! to the other.
+//! Two Slurm clusters of the same name in two namespaces, reconciled by the same processes: neither affects the other.
 
 use anyhow::{Context, Result, ensure};
 use e2e::eventually;
-use e2e::lab::{Lab, NEEDED_CONF, STARTED};
+use e2e::slurm_cluster::{REQUIRED_CONF, STARTED, SlurmCluster};
 use k8s_openapi::api::core::v1::{Pod, Secret};
-use kube::ResourceExt;
-use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::json;
 use slinky_api::labels::annotations::POD_CORDON;
 use slinky_api::v1beta1::{Controller, NodeSet};
@@ -14,81 +11,72 @@ use std::collections::BTreeMap;
 
 const PROGRAMS: [&str; 3] = ["controller-controller", "restapi-controller", "nodeset-controller"];
 
-/// What is seen of a cluster: its workers' UIDs, and the states of its nodes.
-type Seen = (BTreeMap<String, String>, String);
+/// The UIDs of a cluster's workers by name, and the states of its Slurm nodes.
+type Workers = (BTreeMap<String, String>, String);
 
-/// A cluster with one worker and a key of its own.
-async fn make(lab: &Lab, key: &str) -> Result<()> {
+/// Applies a cluster with one worker and keys of its own.
+async fn apply_cluster(cluster: &SlurmCluster, key: &str) -> Result<()> {
     let keys = json!({ "slurm.key": format!("the slurm key of {key}, long enough to be one"),
         "jwt.key": format!("the signing key of {key}, long enough to be one") });
-    lab.stage.put::<Secret>("slurm-auth", json!({ "stringData": keys })).await?;
-    // Nobody makes workers before there is a Controller.
-    lab.apply_part(&["NodeSet"], &json!({}))?;
-    scale(lab, 1).await?;
-    lab.apply_part(&["ConfigMap", "Controller", "RestApi"], &json!({ "extraConf": NEEDED_CONF }))
+    cluster.env.apply::<Secret>("slurm-auth", json!({ "stringData": keys })).await?;
+    // Without a Controller no workers are created, so the NodeSet can be scaled first.
+    cluster.apply_kinds(&["NodeSet"], &json!({}))?;
+    cluster.scale(1).await?;
+    cluster.apply_kinds(&["ConfigMap", "Controller", "RestApi"], &json!({ "extraConf": REQUIRED_CONF }))
 }
 
-async fn scale(lab: &Lab, workers: usize) -> Result<NodeSet> {
-    lab.stage.edit("worker", json!({ "replicas": workers })).await
+async fn observe(cluster: &SlurmCluster) -> Result<Workers> {
+    let states = cluster.node_states()?.into_iter().map(|(name, state)| format!("{name} {state}"));
+    Ok((cluster.workers().await?, states.collect::<Vec<_>>().join(", ")))
 }
 
-async fn workers(lab: &Lab) -> Result<Vec<Pod>> {
-    Ok(lab.pods().list(&ListParams::default().labels("app.kubernetes.io/name=slurmd")).await?.items)
-}
-
-async fn seen(lab: &Lab) -> Result<Seen> {
-    let uids = workers(lab).await?.into_iter().map(|pod| (pod.name_any(), pod.uid().unwrap_or_default()));
-    let states = lab.exec("slurm-controller-0", "slurmctld", &["sinfo", "-hN", "-o", "%N %T"])?;
-    Ok((uids.collect(), states.trim().replace('\n', ", ")))
-}
-
-async fn states_become(lab: &Lab, states: &str) -> Result<()> {
-    let says = |(_, seen): &Seen| seen == states;
-    eventually(states, STARTED, async || seen(lab).await, says).await?;
+async fn wait_for_states(cluster: &SlurmCluster, states: &str) -> Result<()> {
+    let has_states = |(_, observed): &Workers| observed == states;
+    eventually(states, STARTED, async || observe(cluster).await, has_states).await?;
     Ok(())
 }
 
-/// The address that a job finds itself at, which must be that of the cluster's own worker.
-async fn address_of_a_job(lab: &Lab) -> Result<String> {
-    let told = lab.exec("slurm-controller-0", "slurmctld", &["srun", "hostname", "-i"])?;
-    let worker = lab.pods().get("worker-0").await?;
+/// Runs a job and returns its IP address, which must be that of the cluster's own worker.
+async fn run_job(cluster: &SlurmCluster) -> Result<String> {
+    let job = cluster.exec_in_slurmctld(&["srun", "hostname", "-i"])?;
+    let worker = cluster.pods().get("worker-0").await?;
     let address = worker.status.and_then(|status| status.pod_ip).context("a worker without address")?;
-    ensure!(told.trim() == address, "the job ran at {told}, the worker is at {address}");
+    ensure!(job.trim() == address, "the job ran on {job}, the worker is {address}");
     Ok(address)
 }
 
-fn digest_of_key(lab: &Lab) -> Result<String> {
-    lab.exec("slurm-controller-0", "slurmctld", &["sha256sum", "/etc/slurm/slurm.key", "/etc/slurm/jwt.key"])
+fn digest_of_keys(cluster: &SlurmCluster) -> Result<String> {
+    cluster.exec_in_slurmctld(&["sha256sum", "/etc/slurm/slurm.key", "/etc/slurm/jwt.key"])
 }
 
 #[tokio::test]
-async fn clusters_of_one_name_in_two_namespaces_never_meet() -> Result<()> {
-    let [one, other] = Lab::open_two("twins", &PROGRAMS).await?;
-    make(&one, "one").await?;
-    make(&other, "the other").await?;
-    for lab in [&one, &other] {
-        lab.ready::<Controller>("slurm").await?;
-        lab.ready::<NodeSet>("worker").await?;
-        states_become(lab, "worker-0 idle").await?;
+async fn clusters_of_the_same_name_in_two_namespaces_do_not_affect_each_other() -> Result<()> {
+    let [one, other] = SlurmCluster::start_two("twins", &PROGRAMS).await?;
+    apply_cluster(&one, "one").await?;
+    apply_cluster(&other, "the other").await?;
+    for cluster in [&one, &other] {
+        cluster.wait_until_ready::<Controller>("slurm").await?;
+        cluster.wait_until_ready::<NodeSet>("worker").await?;
+        wait_for_states(cluster, "worker-0 idle").await?;
     }
-    ensure!(digest_of_key(&one)? != digest_of_key(&other)?, "one key for two clusters");
-    ensure!(address_of_a_job(&one).await? != address_of_a_job(&other).await?, "one worker for two clusters");
+    ensure!(digest_of_keys(&one)? != digest_of_keys(&other)?, "both clusters have the same keys");
+    ensure!(run_job(&one).await? != run_job(&other).await?, "both clusters have the same worker");
 
-    states_become(&other, "worker-0 idle").await?;
-    let untouched = seen(&other).await?;
-    scale(&one, 2).await?;
-    states_become(&one, "worker-0 idle, worker-1 idle").await?;
-    let patch = json!({ "metadata": { "annotations": { POD_CORDON: "true" } } });
-    one.pods().patch("worker-0", &PatchParams::default(), &Patch::Merge(patch)).await?;
-    states_become(&one, "worker-0 drained, worker-1 idle").await?;
-    ensure!(seen(&other).await? == untouched, "the other cluster felt a scale-out or a cordon");
+    wait_for_states(&other, "worker-0 idle").await?;
+    let before = observe(&other).await?;
+    one.scale(2).await?;
+    wait_for_states(&one, "worker-0 idle, worker-1 idle").await?;
+    let cordon = json!({ "metadata": { "annotations": { POD_CORDON: "true" } } });
+    one.env.patch::<Pod>("worker-0", cordon).await?;
+    wait_for_states(&one, "worker-0 drained, worker-1 idle").await?;
+    ensure!(observe(&other).await? == before, "a scale-out or cordon affected the other cluster");
 
-    scale(&one, 0).await?;
-    eventually("no workers", STARTED, async || workers(&one).await, Vec::is_empty).await?;
-    ensure!(seen(&other).await? == untouched, "the other cluster felt a scale-in");
-    address_of_a_job(&other).await?;
-    let failure = one.exec("slurm-controller-0", "slurmctld", &["srun", "--immediate=1", "hostname"]);
+    one.scale(0).await?;
+    eventually("no workers", STARTED, async || one.workers().await, BTreeMap::is_empty).await?;
+    ensure!(observe(&other).await? == before, "a scale-in affected the other cluster");
+    run_job(&other).await?;
+    let failure = one.exec_in_slurmctld(&["srun", "--immediate=1", "hostname"]);
     ensure!(failure.is_err(), "a cluster without workers ran a job");
-    one.stage.end().await?;
-    other.stage.end().await
+    one.env.tear_down().await?;
+    other.env.tear_down().await
 }

@@ -1,7 +1,7 @@
-//! The rules of the definitions, in a real API server: they accept and refuse what they should.
+//! The validation rules of the CRDs in a real API server.
 
 use anyhow::{Context, Result};
-use e2e::custom::{api, create_strictly, install_definitions, resource};
+use e2e::crds::{api_resource, create_strict, dynamic_api, install_crds};
 use e2e::{TestNamespace, client};
 use kube::api::{DynamicObject, PostParams};
 use kube::{Client, ResourceExt};
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use slinky_api::v1beta1::{Accounting, Controller, LoginSet, NodeSet, RestApi, Token};
 use test_support::conformance;
 
-/// A spec of each kind that every rule accepts.
+/// A spec of each kind that all rules accept.
 fn minimal(kind: &str) -> Value {
     match kind {
         "Accounting" | "Controller" => json!({
@@ -25,12 +25,12 @@ fn minimal(kind: &str) -> Value {
     }
 }
 
-/// One change to the minimal spec (a JSON merge patch), and what a refusal must say; `None` if it is accepted.
+/// A name, a change to the minimal spec (a JSON merge patch), and the expected error; `None` if it is accepted.
 type Rule = (&'static str, Value, Option<&'static str>);
 
 fn key_rules() -> Vec<Rule> {
     vec![
-        ("as it is", json!({}), None),
+        ("minimal spec", json!({}), None),
         (
             "no slurm key",
             json!({ "slurmKeyRef": null }),
@@ -124,7 +124,7 @@ fn controller_rules() -> Vec<Rule> {
         ("no list of files", json!({ "configFileRefs": null }), None),
         ("interval", json!({ "metrics": { "serviceMonitor": { "interval": "1h30m" } } }), None),
         (
-            "interval of another world",
+            "invalid interval",
             json!({ "metrics": { "serviceMonitor": { "interval": "soon" } } }),
             Some("serviceMonitor.interval: Invalid value"),
         ),
@@ -134,7 +134,7 @@ fn controller_rules() -> Vec<Rule> {
             Some("endpoints[0].path: Required value"),
         ),
         (
-            "storage of another world",
+            "invalid storage",
             json!({ "persistence": { "resources": { "requests": { "storage": "much" } } } }),
             Some("resources.requests.storage: Invalid value"),
         ),
@@ -149,10 +149,10 @@ fn controller_rules() -> Vec<Rule> {
 
 fn nodeset_rules() -> Vec<Rule> {
     vec![
-        ("as it is", json!({}), None),
+        ("minimal spec", json!({}), None),
         ("no controller", json!({ "controllerRef": null }), Some("controllerRef: Required value")),
         (
-            "another scaling mode",
+            "unknown scaling mode",
             json!({ "scalingMode": "ReplicaSet" }),
             Some("Unsupported value: \"ReplicaSet\""),
         ),
@@ -171,14 +171,14 @@ fn nodeset_rules() -> Vec<Rule> {
             Some("partition.config: Invalid value"),
         ),
         (
-            "a partition of no line",
+            "an empty partition",
             json!({ "partition": { "enabled": true, "config": "" } }),
             Some("partition.config: Invalid value"),
         ),
         ("claims that are no list", json!({ "volumeClaimTemplates": { "a": 1 } }), None),
         ("on delete", json!({ "updateStrategy": { "type": "OnDelete" } }), None),
         (
-            "another strategy",
+            "unknown strategy",
             json!({ "updateStrategy": { "type": "Recreate" } }),
             Some("Unsupported value: \"Recreate\""),
         ),
@@ -201,23 +201,23 @@ fn nodeset_rules() -> Vec<Rule> {
             None,
         ),
         (
-            "schedule at no time",
+            "schedule with an invalid time",
             json!({ "updateStrategy": { "scheduledUpdate": { "startTime": "tomorrow" } } }),
             Some("startTime: Invalid value"),
         ),
         ("percentage", json!({ "updateStrategy": { "rollingUpdate": { "maxUnavailable": "10%" } } }), None),
         (
-            "a fraction of a pod",
+            "fractional maxUnavailable",
             json!({ "updateStrategy": { "rollingUpdate": { "maxUnavailable": 0.5 } } }),
             Some("maxUnavailable: Invalid value"),
         ),
         (
-            "another retention",
+            "unknown retention policy",
             json!({ "persistentVolumeClaimRetentionPolicy": { "whenScaled": "Keep" } }),
             Some("Unsupported value: \"Keep\""),
         ),
         (
-            "another pruning",
+            "unknown pruning mode",
             json!({ "pruneSlurmNodeRecords": "Always" }),
             Some("Unsupported value: \"Always\""),
         ),
@@ -226,12 +226,12 @@ fn nodeset_rules() -> Vec<Rule> {
 
 fn loginset_rules() -> Vec<Rule> {
     vec![
-        ("as it is", json!({}), None),
+        ("minimal spec", json!({}), None),
         ("no controller", json!({ "controllerRef": null }), Some("controllerRef: Required value")),
         ("no sssd", json!({ "sssdConfRef": null }), Some("sssdConfRef: Required value")),
         ("surge", json!({ "strategy": { "rollingUpdate": { "maxSurge": "25%" } } }), None),
         (
-            "surge without bound",
+            "boolean surge",
             json!({ "strategy": { "rollingUpdate": { "maxSurge": true } } }),
             Some("maxSurge: Invalid value"),
         ),
@@ -240,16 +240,20 @@ fn loginset_rules() -> Vec<Rule> {
 
 fn restapi_rules() -> Vec<Rule> {
     vec![
-        ("as it is", json!({}), None),
+        ("minimal spec", json!({}), None),
         ("no controller", json!({ "controllerRef": null }), Some("controllerRef: Required value")),
         ("negative replicas", json!({ "replicas": -1 }), None),
-        ("a word for a port", json!({ "service": { "port": "http" } }), Some("service.port: Invalid value")),
+        (
+            "a string for a port",
+            json!({ "service": { "port": "http" } }),
+            Some("service.port: Invalid value"),
+        ),
     ]
 }
 
 fn token_rules() -> Vec<Rule> {
     vec![
-        ("as it is", json!({}), None),
+        ("minimal spec", json!({}), None),
         ("no key", json!({ "jwtKeyRef": null }), Some("jwtKeyRef or jwtHs256KeyRef must be set")),
         ("no user", json!({ "username": null }), Some("username: Required value")),
         ("a user without name", json!({ "username": "" }), None),
@@ -278,35 +282,35 @@ fn json_merge(target: &mut Value, patch: &Value) {
 }
 
 #[rstest]
-#[case::accounting("Accounting", accounting_rules(), decodes::<Accounting>)]
-#[case::controller("Controller", controller_rules(), decodes::<Controller>)]
-#[case::loginset("LoginSet", loginset_rules(), decodes::<LoginSet>)]
-#[case::nodeset("NodeSet", nodeset_rules(), decodes::<NodeSet>)]
-#[case::restapi("RestApi", restapi_rules(), decodes::<RestApi>)]
-#[case::token("Token", token_rules(), decodes::<Token>)]
+#[case::accounting("Accounting", accounting_rules(), deserialize::<Accounting>)]
+#[case::controller("Controller", controller_rules(), deserialize::<Controller>)]
+#[case::loginset("LoginSet", loginset_rules(), deserialize::<LoginSet>)]
+#[case::nodeset("NodeSet", nodeset_rules(), deserialize::<NodeSet>)]
+#[case::restapi("RestApi", restapi_rules(), deserialize::<RestApi>)]
+#[case::token("Token", token_rules(), deserialize::<Token>)]
 #[tokio::test]
-async fn rules_accept_and_refuse_what_they_should_and_what_is_accepted_can_be_read(
+async fn rules_accept_valid_and_reject_invalid_specs_and_accepted_objects_deserialize(
     #[case] kind: &str,
     #[case] rules: Vec<Rule>,
-    #[case] decodes: fn(&Value) -> Result<(), String>,
+    #[case] deserialize: fn(&Value) -> Result<(), String>,
 ) -> Result<()> {
     let client = client().await?;
-    install_definitions(&client).await?;
-    let api = api(&client, "default", kind);
+    install_crds(&client).await?;
+    let api = dynamic_api(&client, "default", kind);
     let mut wrong = Vec::new();
-    for (name, change, refusal) in rules {
+    for (name, change, expected_error) in rules {
         let mut spec = minimal(kind);
         json_merge(&mut spec, &change);
-        let mut object = DynamicObject::new("rules", &resource(kind));
+        let mut object = DynamicObject::new("rules", &api_resource(kind));
         object.data = json!({ "spec": spec });
         let dry_run = PostParams { dry_run: true, ..PostParams::default() };
-        match (api.create(&dry_run, &object).await, refusal) {
+        match (api.create(&dry_run, &object).await, expected_error) {
             (Ok(stored), None) => {
-                if let Err(error) = decodes(&serde_json::to_value(&stored)?) {
-                    wrong.push(format!("{name}: accepted, but cannot be read: {error}"));
+                if let Err(error) = deserialize(&serde_json::to_value(&stored)?) {
+                    wrong.push(format!("{name}: accepted, but does not deserialize: {error}"));
                 }
             }
-            (Err(error), Some(refusal)) if error.to_string().contains(refusal) => {}
+            (Err(error), Some(expected_error)) if error.to_string().contains(expected_error) => {}
             (Ok(_), Some(_)) => wrong.push(format!("{name}: accepted")),
             (Err(error), _) => wrong.push(format!("{name}: {error}")),
         }
@@ -315,7 +319,7 @@ async fn rules_accept_and_refuse_what_they_should_and_what_is_accepted_can_be_re
     Ok(())
 }
 
-fn decodes<K: DeserializeOwned>(object: &Value) -> Result<(), String> {
+fn deserialize<K: DeserializeOwned>(object: &Value) -> Result<(), String> {
     serde_json::from_value::<K>(object.clone()).map(|_| ()).map_err(|error| error.to_string())
 }
 
@@ -343,12 +347,12 @@ struct Verdict {
     code: u16,
 }
 
-/// The observed verdicts of schema and rules. Those of the admission webhook need the webhook.
+/// Verdicts of the schema and its CEL rules; those of the admission webhook need the webhook.
 #[tokio::test]
-async fn schema_and_rules_give_the_observed_verdicts() -> Result<()> {
+async fn schema_and_rules_give_the_verdicts_of_the_conformance_data() -> Result<()> {
     let Some(directory) = conformance::directory() else { return Ok(()) };
     let client = client().await?;
-    install_definitions(&client).await?;
+    install_crds(&client).await?;
     let namespace = TestNamespace::create(&client, "verdicts").await?;
     let yaml = std::fs::read_to_string(directory.join("admission/cases.yaml"))?;
     let data: AdmissionCases = serde_saphyr::from_str(&yaml)?;
@@ -372,31 +376,31 @@ async fn schema_and_rules_give_the_observed_verdicts() -> Result<()> {
     namespace.delete().await
 }
 
-/// The HTTP status that the API server answers a case with.
+/// The HTTP status of the API server's response to a case.
 async fn verdict(
     client: &Client,
     namespace: &TestNamespace,
     case: &AdmissionCase,
     object: &Value,
 ) -> Result<u16> {
-    let api = api(client, namespace.name(), &case.kind);
+    let api = dynamic_api(client, namespace.name(), &case.kind);
     let here = |object: &Value| -> Result<DynamicObject> {
         let mut object: DynamicObject = serde_json::from_value(object.clone())?;
         object.metadata.namespace = Some(namespace.name().to_owned());
         object.metadata.name = Some(case.id.clone());
         Ok(object)
     };
-    let answer = match &case.old_object {
+    let response = match &case.old_object {
         Some(old) if case.operation == "UPDATE" => {
             let stored = api.create(&PostParams::default(), &here(old)?).await?;
             let mut new = here(object)?;
             new.metadata.resource_version = stored.resource_version();
             api.replace(&case.id, &PostParams::default(), &new).await
         }
-        _ if case.field_validation.is_some() => create_strictly(client, &api, &here(object)?).await,
+        _ if case.field_validation.is_some() => create_strict(client, &api, &here(object)?).await,
         _ => api.create(&PostParams::default(), &here(object)?).await,
     };
-    match answer {
+    match response {
         Ok(_) => Ok(200),
         Err(kube::Error::Api(status)) => Ok(status.code),
         Err(error) => Err(error.into()),

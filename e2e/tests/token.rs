@@ -1,205 +1,195 @@
-//! Tokens in a real API server: issued, renewed, made anew, and nothing of others touched.
-
-#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+//! The token-controller against a real API server: issue, renewal, key rotation, repair, foreign Secrets.
 
 use anyhow::{Context, Result};
-use e2e::custom::{api, resource};
+use e2e::crds::{api_resource, dynamic_api};
 use e2e::eventually;
-use e2e::stage::{SOON, Stage, condition};
-use k8s_openapi::ByteString;
+use e2e::fixtures::{apply_secret, with_spec};
+use e2e::test_env::{SOON, TestEnv};
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
-use kube::{Api, ResourceExt};
+use kube::ResourceExt;
+use kube::api::{DynamicObject, PostParams};
 use serde_json::{Value, json};
-use slinky_api::conditions::DEGRADED;
 use slinky_api::v1beta1::Token;
 use slurm_jwt::{Claims, SigningKey};
 use std::time::Duration;
 
-/// The garbage collector learns of new kinds twice a minute.
-const COLLECTED: Duration = Duration::from_mins(2);
-const OLD_KEY: &str = "the key that everybody knew";
-const NEW_KEY: &str = "the key that nobody knows yet";
+/// The garbage collector discovers new kinds twice a minute.
+const GARBAGE_COLLECTED: Duration = Duration::from_mins(2);
+/// The Secret that a Token gets by default.
+const SECRET: &str = "t-jwt-alice";
+const OLD_KEY: &str = "the old signing key";
+const NEW_KEY: &str = "the new signing key";
 
-async fn set(test: &str) -> Result<Stage> {
-    Stage::set("token-controller", test).await
+async fn start(test: &str) -> Result<TestEnv> {
+    TestEnv::start("token-controller", test).await
 }
 
-fn secrets(stage: &Stage) -> Api<Secret> {
-    stage.api()
+async fn apply_key(env: &TestEnv, key: &str) -> Result<Secret> {
+    apply_secret(env, "auth", &[("jwt.key", key)]).await
 }
 
-async fn put_key(stage: &Stage, key: &str) -> Result<Secret> {
-    stage.put("auth", json!({ "data": { "jwt.key": ByteString(key.into()) } })).await
+async fn apply_token(env: &TestEnv, replaced: Value) -> Result<Token> {
+    let spec = json!({ "jwtKeyRef": { "name": "auth", "key": "jwt.key" }, "username": "alice" });
+    let mut token = with_spec(spec, &replaced);
+    token["metadata"] = json!({ "labels": { "team": "hpc" } });
+    env.apply("t", token).await
 }
 
-async fn put_token(stage: &Stage, change: Value) -> Result<Token> {
-    let mut spec = json!({ "jwtKeyRef": { "name": "auth", "key": "jwt.key" }, "username": "alice" });
-    spec.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
-    stage.put("t", json!({ "metadata": { "labels": { "team": "hpc" } }, "spec": spec })).await
+async fn patch_token(env: &TestEnv, spec: Value) -> Result<Token> {
+    env.patch_spec("t", spec).await
 }
 
-async fn edit_token(stage: &Stage, change: Value) -> Result<Token> {
-    stage.edit("t", change).await
+async fn wait_for_ready_reason(env: &TestEnv, reason: &str) -> Result<Token> {
+    env.wait_for_ready_reason("t", reason).await
 }
 
-async fn ready(stage: &Stage, reason: &str) -> Result<Token> {
-    stage.ready("t", reason).await
-}
-
-/// The token in the Secret, once it was signed with `key` and `holds`.
-async fn token_in(
-    stage: &Stage,
+/// Waits until a Secret holds a token that is signed with `key` and satisfies `is_expected`.
+async fn wait_for_token(
+    env: &TestEnv,
     secret: &str,
     key: &str,
-    holds: impl Fn(&Claims) -> bool,
+    is_expected: impl Fn(&Claims) -> bool,
 ) -> Result<(Secret, String, Claims)> {
     let key = SigningKey::new(key.as_bytes())?;
-    let look = async || {
-        let secret = secrets(stage).get(secret).await?;
+    let read = async || {
+        let secret = env.get::<Secret>(secret).await?;
         let jwt = secret.data.iter().flatten().next().context("an empty Secret")?.1;
         let jwt = String::from_utf8(jwt.0.clone())?;
         let claims = slurm_jwt::parse(&jwt, &key)?;
         Ok((secret, jwt, claims))
     };
-    eventually("a token as wanted", SOON, look, |(_, _, claims)| holds(claims)).await
+    eventually("the expected token", SOON, read, |(_, _, claims)| is_expected(claims)).await
 }
 
 #[tokio::test]
-async fn a_token_is_issued_and_goes_with_its_resource() -> Result<()> {
-    let stage = set("issue").await?;
-    put_key(&stage, OLD_KEY).await?;
-    let token = put_token(&stage, json!({})).await?;
-    let (secret, _, claims) = token_in(&stage, "t-jwt-alice", OLD_KEY, |_| true).await?;
+async fn token_is_issued_and_deleted_with_its_resource() -> Result<()> {
+    let env = start("issue").await?;
+    apply_key(&env, OLD_KEY).await?;
+    let token = apply_token(&env, json!({})).await?;
+    let (secret, _, claims) = wait_for_token(&env, SECRET, OLD_KEY, |_| true).await?;
     assert_eq!((claims.sun.as_deref(), claims.exp.unwrap() - claims.iat.unwrap()), (Some("alice"), 900));
     assert_eq!((secret.immutable, secret.labels()["team"].as_str()), (Some(false), "hpc"));
     let owner = &secret.owner_references()[0];
     assert_eq!((Some(&owner.uid), owner.controller), (token.metadata.uid.as_ref(), Some(true)));
-    let token = ready(&stage, "AsExpected").await?;
+    let token = wait_for_ready_reason(&env, "AsExpected").await?;
     assert_eq!(token.status.unwrap().issued_at.unwrap().0, claims.issued_at().unwrap());
 
-    stage.api::<Token>().delete("t", &DeleteParams::default()).await?;
-    let look = async || Ok(secrets(&stage).get_opt("t-jwt-alice").await?);
-    eventually("no credential is left", COLLECTED, look, Option::is_none).await?;
-    stage.end().await
+    env.delete::<Token>("t").await?;
+    env.wait_until_deleted_within::<Secret>(SECRET, GARBAGE_COLLECTED).await?;
+    env.tear_down().await
 }
 
 #[tokio::test]
-async fn a_token_is_renewed_before_it_ends_again_and_again() -> Result<()> {
-    let stage = set("renew").await?;
-    put_key(&stage, OLD_KEY).await?;
-    put_token(&stage, json!({ "lifetime": "5s" })).await?;
-    let (_, _, mut claims) = token_in(&stage, "t-jwt-alice", OLD_KEY, |_| true).await?;
+async fn token_is_renewed_repeatedly_before_it_expires() -> Result<()> {
+    let env = start("renew").await?;
+    apply_key(&env, OLD_KEY).await?;
+    apply_token(&env, json!({ "lifetime": "5s" })).await?;
+    let (_, _, mut claims) = wait_for_token(&env, SECRET, OLD_KEY, |_| true).await?;
     for _ in 0..3 {
         let last = claims.clone();
-        let (_, _, next) = token_in(&stage, "t-jwt-alice", OLD_KEY, |claims| claims.jti != last.jti).await?;
-        assert!(next.iat < last.exp, "the old token {last:?} ended before the new one {next:?} was issued");
+        let (_, _, next) = wait_for_token(&env, SECRET, OLD_KEY, |claims| claims.jti != last.jti).await?;
+        assert!(next.iat < last.exp, "{last:?} expired before {next:?} was issued");
         claims = next;
     }
-    stage.end().await
+    env.tear_down().await
 }
 
 #[tokio::test]
-async fn a_new_signing_key_makes_a_new_token_at_once() -> Result<()> {
-    let stage = set("rotate").await?;
-    put_key(&stage, OLD_KEY).await?;
-    put_token(&stage, json!({})).await?;
-    token_in(&stage, "t-jwt-alice", OLD_KEY, |_| true).await?;
-    put_key(&stage, NEW_KEY).await?;
-    let (_, jwt, _) = token_in(&stage, "t-jwt-alice", NEW_KEY, |_| true).await?;
+async fn rotated_signing_key_issues_a_new_token() -> Result<()> {
+    let env = start("rotate").await?;
+    apply_key(&env, OLD_KEY).await?;
+    apply_token(&env, json!({})).await?;
+    wait_for_token(&env, SECRET, OLD_KEY, |_| true).await?;
+    apply_key(&env, NEW_KEY).await?;
+    let (_, jwt, _) = wait_for_token(&env, SECRET, NEW_KEY, |_| true).await?;
     assert!(slurm_jwt::parse(&jwt, &SigningKey::new(OLD_KEY.as_bytes())?).is_err());
-    stage.end().await
+    env.tear_down().await
 }
 
 #[tokio::test]
-async fn an_edit_takes_effect_at_once_in_immutable_secrets_too() -> Result<()> {
-    let stage = set("edit").await?;
-    put_key(&stage, OLD_KEY).await?;
-    put_token(&stage, json!({ "secretRef": { "name": "s", "key": "k" } })).await?;
-    token_in(&stage, "s", OLD_KEY, |claims| claims.sun.as_deref() == Some("alice")).await?;
-    edit_token(&stage, json!({ "username": "Bob_1" })).await?;
+async fn changed_spec_reaches_the_token_even_in_an_immutable_secret() -> Result<()> {
+    let env = start("edit").await?;
+    apply_key(&env, OLD_KEY).await?;
+    apply_token(&env, json!({ "secretRef": { "name": "s", "key": "k" } })).await?;
+    wait_for_token(&env, "s", OLD_KEY, |claims| claims.sun.as_deref() == Some("alice")).await?;
+    patch_token(&env, json!({ "username": "Bob_1" })).await?;
     let (_, before, _) =
-        token_in(&stage, "s", OLD_KEY, |claims| claims.sun.as_deref() == Some("Bob_1")).await?;
+        wait_for_token(&env, "s", OLD_KEY, |claims| claims.sun.as_deref() == Some("Bob_1")).await?;
 
-    edit_token(&stage, json!({ "refresh": false })).await?;
-    let look = async || Ok(secrets(&stage).get("s").await?);
-    eventually("the Secret cannot be changed", SOON, look, |secret| secret.immutable == Some(true)).await?;
-    let (_, after, _) = token_in(&stage, "s", OLD_KEY, |_| true).await?;
-    assert_eq!(after, before, "a good token stays");
+    patch_token(&env, json!({ "refresh": false })).await?;
+    env.wait_until::<Secret>("s", |secret| secret.immutable == Some(true)).await?;
+    let (_, after, _) = wait_for_token(&env, "s", OLD_KEY, |_| true).await?;
+    assert_eq!(after, before, "a valid token is kept");
 
-    edit_token(&stage, json!({ "username": "carol" })).await?;
+    patch_token(&env, json!({ "username": "carol" })).await?;
     let (secret, _, _) =
-        token_in(&stage, "s", OLD_KEY, |claims| claims.sun.as_deref() == Some("carol")).await?;
+        wait_for_token(&env, "s", OLD_KEY, |claims| claims.sun.as_deref() == Some("carol")).await?;
     assert_eq!(secret.immutable, Some(true));
-    ready(&stage, "AsExpected").await?;
-    stage.end().await
+    wait_for_ready_reason(&env, "AsExpected").await?;
+    env.tear_down().await
 }
 
 #[tokio::test]
-async fn a_secret_that_was_changed_or_deleted_is_put_right() -> Result<()> {
-    let stage = set("repair").await?;
-    put_key(&stage, OLD_KEY).await?;
-    put_token(&stage, json!({})).await?;
-    let (_, _, first) = token_in(&stage, "t-jwt-alice", OLD_KEY, |_| true).await?;
-    secrets(&stage).delete("t-jwt-alice", &DeleteParams::default()).await?;
-    let (_, _, second) = token_in(&stage, "t-jwt-alice", OLD_KEY, |claims| claims.jti != first.jti).await?;
-    let garbage = Patch::Merge(json!({ "stringData": { "SLURM_JWT": "garbage" } }));
-    secrets(&stage).patch("t-jwt-alice", &PatchParams::default(), &garbage).await?;
-    token_in(&stage, "t-jwt-alice", OLD_KEY, |claims| claims.jti != second.jti).await?;
-    stage.end().await
+async fn changed_or_deleted_secret_is_restored() -> Result<()> {
+    let env = start("repair").await?;
+    apply_key(&env, OLD_KEY).await?;
+    apply_token(&env, json!({})).await?;
+    let (_, _, first) = wait_for_token(&env, SECRET, OLD_KEY, |_| true).await?;
+    env.delete::<Secret>(SECRET).await?;
+    let (_, _, second) = wait_for_token(&env, SECRET, OLD_KEY, |claims| claims.jti != first.jti).await?;
+    env.patch::<Secret>(SECRET, json!({ "stringData": { "SLURM_JWT": "garbage" } })).await?;
+    wait_for_token(&env, SECRET, OLD_KEY, |claims| claims.jti != second.jti).await?;
+    env.tear_down().await
 }
 
 #[tokio::test]
-async fn what_is_missing_is_named_and_heals_when_it_appears() -> Result<()> {
-    let stage = set("missing").await?;
-    put_token(&stage, json!({})).await?;
-    let token = ready(&stage, "SigningKeyMissing").await?;
-    let degraded = condition(&token, DEGRADED)?;
-    assert_eq!((degraded.status.as_str(), degraded.message.contains("auth")), ("True", true), "{degraded:?}");
-    let event = stage.event("t", "SigningKeyMissing").await?;
-    assert!(event.note.unwrap().contains("Secret auth"));
+async fn missing_signing_key_is_reported_and_creating_it_resolves_the_condition() -> Result<()> {
+    let env = start("missing").await?;
+    apply_token(&env, json!({})).await?;
+    let message = env.wait_for_degraded::<Token>("t", "SigningKeyMissing").await?;
+    assert!(message.contains("auth"), "{message}");
+    assert!(env.wait_for_event_note("t", "SigningKeyMissing").await?.contains("Secret auth"));
 
-    put_key(&stage, "").await?;
-    ready(&stage, "SigningKeyUnusable").await?;
-    put_key(&stage, OLD_KEY).await?;
-    token_in(&stage, "t-jwt-alice", OLD_KEY, |_| true).await?;
-    ready(&stage, "AsExpected").await?;
+    apply_key(&env, "").await?;
+    wait_for_ready_reason(&env, "SigningKeyUnusable").await?;
+    apply_key(&env, OLD_KEY).await?;
+    wait_for_token(&env, SECRET, OLD_KEY, |_| true).await?;
+    wait_for_ready_reason(&env, "AsExpected").await?;
 
-    secrets(&stage).delete("auth", &DeleteParams::default()).await?;
-    ready(&stage, "SigningKeyMissing").await?;
-    token_in(&stage, "t-jwt-alice", OLD_KEY, |_| true)
-        .await
-        .context("the token that there was is left alone")?;
-    stage.end().await
+    env.delete::<Secret>("auth").await?;
+    wait_for_ready_reason(&env, "SigningKeyMissing").await?;
+    wait_for_token(&env, SECRET, OLD_KEY, |_| true).await.context("the existing token is kept")?;
+    env.tear_down().await
 }
 
 #[tokio::test]
-async fn a_secret_of_somebody_else_is_left_alone() -> Result<()> {
-    let stage = set("occupied").await?;
-    put_key(&stage, OLD_KEY).await?;
-    let occupant = json!({ "metadata": { "name": "t-jwt-alice" }, "stringData": { "password": "mine" } });
-    let occupant = secrets(&stage).create(&PostParams::default(), &serde_json::from_value(occupant)?).await?;
-    put_token(&stage, json!({})).await?;
-    ready(&stage, "SecretOccupied").await?;
-    stage.event("t", "SecretOccupied").await?;
-    let now = secrets(&stage).get("t-jwt-alice").await?;
+async fn secret_that_is_not_owned_by_the_token_is_not_touched() -> Result<()> {
+    let env = start("occupied").await?;
+    apply_key(&env, OLD_KEY).await?;
+    let occupant = json!({ "metadata": { "name": SECRET }, "stringData": { "password": "mine" } });
+    let occupant =
+        env.api::<Secret>().create(&PostParams::default(), &serde_json::from_value(occupant)?).await?;
+    apply_token(&env, json!({})).await?;
+    wait_for_ready_reason(&env, "SecretOccupied").await?;
+    env.wait_for_event("t", "SecretOccupied").await?;
+    let now = env.get::<Secret>(SECRET).await?;
     assert_eq!(now.resource_version(), occupant.resource_version());
 
-    secrets(&stage).delete("t-jwt-alice", &DeleteParams::default()).await?;
-    token_in(&stage, "t-jwt-alice", OLD_KEY, |_| true).await?;
-    stage.end().await
+    env.delete::<Secret>(SECRET).await?;
+    wait_for_token(&env, SECRET, OLD_KEY, |_| true).await?;
+    env.tear_down().await
 }
 
 #[tokio::test]
-async fn a_token_of_the_operator_before_us_is_kept_and_owned() -> Result<()> {
-    let stage = set("inherit").await?;
-    let signing = put_key(&stage, OLD_KEY).await?;
+async fn token_of_another_operator_is_adopted_and_kept() -> Result<()> {
+    let env = start("inherit").await?;
+    let signing = apply_key(&env, OLD_KEY).await?;
     let key = SigningKey::new(OLD_KEY.as_bytes())?;
     let now = now();
     let jwt = slurm_jwt::mint(&Claims::new("alice", now, jiff::SignedDuration::from_mins(15)), &key);
     let inherited = json!({
         "metadata": {
-            "name": "t-jwt-alice",
+            "name": SECRET,
             "ownerReferences": [{
                 "apiVersion": "v1", "kind": "Secret", "name": "auth", "uid": signing.uid(),
                 "controller": true, "blockOwnerDeletion": true,
@@ -207,35 +197,33 @@ async fn a_token_of_the_operator_before_us_is_kept_and_owned() -> Result<()> {
         },
         "stringData": { "SLURM_JWT": jwt },
     });
-    secrets(&stage).create(&PostParams::default(), &serde_json::from_value(inherited)?).await?;
-    let token = put_token(&stage, json!({})).await?;
-    ready(&stage, "AsExpected").await?;
-    let (secret, kept, _) = token_in(&stage, "t-jwt-alice", OLD_KEY, |_| true).await?;
+    env.api::<Secret>().create(&PostParams::default(), &serde_json::from_value(inherited)?).await?;
+    let token = apply_token(&env, json!({})).await?;
+    wait_for_ready_reason(&env, "AsExpected").await?;
+    let (secret, kept, _) = wait_for_token(&env, SECRET, OLD_KEY, |_| true).await?;
     let owners: Vec<_> = secret.owner_references().iter().map(|owner| owner.uid.clone()).collect();
     assert_eq!((kept, owners), (jwt, vec![token.uid().unwrap()]));
-    stage.end().await
+    env.tear_down().await
 }
 
 #[tokio::test]
-async fn an_object_that_makes_no_sense_stops_no_other() -> Result<()> {
-    let stage = set("poison").await?;
-    put_key(&stage, OLD_KEY).await?;
-    let mut poison = DynamicObject::new("poison", &resource("Token"));
+async fn unreadable_object_does_not_affect_other_tokens() -> Result<()> {
+    let env = start("poison").await?;
+    apply_key(&env, OLD_KEY).await?;
+    let mut poison = DynamicObject::new("poison", &api_resource("Token"));
     poison.data = json!({});
-    api(stage.client(), stage.namespace(), "Token").create(&PostParams::default(), &poison).await?;
-    let event = stage.event("poison", "Unreadable").await?;
-    assert!(event.note.unwrap().contains("spec"));
+    dynamic_api(env.client(), env.namespace(), "Token").create(&PostParams::default(), &poison).await?;
+    assert!(env.wait_for_event_note("poison", "Unreadable").await?.contains("spec"));
 
-    put_token(&stage, json!({ "lifetime": "for ever" })).await?;
-    let token = ready(&stage, "InvalidSpec").await?;
-    let message = condition(&token, DEGRADED)?.message;
+    apply_token(&env, json!({ "lifetime": "for ever" })).await?;
+    let message = env.wait_for_degraded::<Token>("t", "InvalidSpec").await?;
     assert!(message.contains("spec.lifetime"), "{message}");
-    edit_token(&stage, json!({ "lifetime": null })).await?;
-    token_in(&stage, "t-jwt-alice", OLD_KEY, |_| true).await?;
-    stage.end().await
+    patch_token(&env, json!({ "lifetime": null })).await?;
+    wait_for_token(&env, SECRET, OLD_KEY, |_| true).await?;
+    env.tear_down().await
 }
 
-#[expect(clippy::disallowed_methods, reason = "a token for now has to know what now is")]
+#[expect(clippy::disallowed_methods, reason = "the token of the other operator has to be valid now")]
 fn now() -> jiff::Timestamp {
     jiff::Timestamp::now()
 }

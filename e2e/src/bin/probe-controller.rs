@@ -1,5 +1,5 @@
-//! A controller as small as one can be, to test what every binary shares: it keeps a copy of each ConfigMap that carries
-//! a label, and does on demand what controllers may do wrong.
+//! A minimal controller for tests of the shared runtime: it copies each ConfigMap with a label, and the ConfigMap's data
+//! can ask it to publish an Event (`event`), to fail (`fail`) or to be slow (`wait`).
 
 use anyhow::Result;
 use clap::Parser;
@@ -9,7 +9,7 @@ use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher;
 use kube::{Resource, ResourceExt};
 use operator_runtime::apply::{self, Applier};
-use operator_runtime::events::{EventType, Events, Notice};
+use operator_runtime::events::{EventType, Events, NewEvent};
 use operator_runtime::{Class, Classify, Runtime, run};
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use std::time::Duration;
 struct Args {
     #[command(flatten)]
     runtime: operator_runtime::Args,
-    /// The value of the label `probe` on the objects to copy; copies have it with `-copy` behind.
+    /// The value of the label `probe` on the objects to copy; their copies have this value with the suffix `-copy`.
     #[arg(long)]
     label: String,
 }
@@ -52,40 +52,40 @@ async fn start(rt: Runtime, label: String) -> Result<()> {
 
 #[derive(Debug, thiserror::Error)]
 enum Error {
-    #[error("cannot write the copy")]
+    #[error("writing the copy failed")]
     Write(#[source] apply::Error),
-    #[error("told to fail: {0}")]
-    Told(String),
+    #[error("failure requested: {0}")]
+    Requested(String),
 }
 
 impl Classify for Error {
     fn class(&self) -> Class {
         match self {
-            Self::Told(_) => Class::Transient,
+            Self::Requested(_) => Class::Transient,
             Self::Write(error) => error.class(),
         }
     }
 
     fn category(&self) -> &'static str {
         match self {
-            Self::Told(_) => "ToldToFail",
+            Self::Requested(_) => "FailureRequested",
             Self::Write(error) => error.category(),
         }
     }
 }
 
 async fn reconcile(original: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, Error> {
-    let told = |key: &str| original.data.as_ref().and_then(|data| data.get(key)).cloned();
-    if let Some(note) = told("say") {
-        let (reason, action) = ("ToldToSay".into(), "Say".into());
-        let notice = Notice { type_: EventType::Normal, reason, action, note, related: None };
-        context.events.publish(original.as_ref(), notice);
+    let requested = |key: &str| original.data.as_ref().and_then(|data| data.get(key)).cloned();
+    if let Some(note) = requested("event") {
+        let (reason, action) = ("EventRequested".into(), "PublishEvent".into());
+        let event = NewEvent { type_: EventType::Normal, reason, action, note, related: None };
+        context.events.publish(original.as_ref(), event);
         return Ok(Action::await_change());
     }
-    if let Some(reason) = told("fail") {
-        return Err(Error::Told(reason));
+    if let Some(reason) = requested("fail") {
+        return Err(Error::Requested(reason));
     }
-    if let Some(seconds) = told("wait").and_then(|text| text.parse().ok()) {
+    if let Some(seconds) = requested("wait").and_then(|text| text.parse().ok()) {
         tokio::time::sleep(Duration::from_secs(seconds)).await;
     }
     let copy = build_copy(&original, &context.label);

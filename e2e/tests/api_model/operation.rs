@@ -1,4 +1,4 @@
-//! What may be asked of an API server, at random.
+//! Random requests to an API server.
 
 use proptest::collection::{btree_map, vec};
 use proptest::option;
@@ -6,10 +6,10 @@ use proptest::prelude::{Just, Strategy, any, prop_oneof};
 use proptest::sample::select;
 use std::collections::BTreeMap;
 
-/// How long a sequence may be.
-const LONGEST: usize = 20;
+/// The maximum number of requests in a sequence.
+const MAX_OPERATIONS: usize = 20;
 
-/// What is asked for.
+/// The kind of the objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// Has a status and a grace period.
@@ -35,7 +35,7 @@ pub struct Operation {
 }
 
 impl Operation {
-    /// The end of every sequence.
+    /// The last operation of every sequence, whose watch event marks the end.
     pub fn last() -> Self {
         let content = Content::default();
         Self { name: "end", action: Action::Create { content, is_scheduled: false, has_version: false } }
@@ -45,14 +45,14 @@ impl Operation {
 #[derive(Debug, Clone)]
 pub enum Action {
     Create { content: Content, is_scheduled: bool, has_version: bool },
-    Write { how: How, change: Change, claims: Claims },
-    Delete { claims: Claims, grace: Option<u32> },
+    Write { method: WriteMethod, change: Change, preconditions: Preconditions },
+    Delete { preconditions: Preconditions, grace: Option<u32> },
     List { selector: &'static str },
 }
 
-/// The ways to change an object.
+/// The method of a write.
 #[derive(Debug, Clone, Copy)]
-pub enum How {
+pub enum WriteMethod {
     Replace,
     Merge,
     Strategic,
@@ -63,11 +63,11 @@ pub enum How {
 #[derive(Debug, Clone)]
 pub enum Change {
     Main(Content),
-    /// Conditions by type; `None` removes one where that can be said.
+    /// Conditions by type; `None` removes one if the method can express that.
     Status(BTreeMap<&'static str, Option<&'static str>>),
 }
 
-/// What an object has, or is to have; `None` and `false` remove something where that can be said.
+/// The content of an object or of a change; `None` and `false` remove an item if the method can express that.
 #[derive(Debug, Clone, Default)]
 pub struct Content {
     pub labels: BTreeMap<&'static str, Option<&'static str>>,
@@ -79,24 +79,24 @@ pub struct Content {
     pub value: Option<&'static str>,
 }
 
-/// What a request says about the object that it is meant for.
+/// The preconditions of a request.
 #[derive(Debug, Clone, Copy)]
-pub struct Claims {
-    pub version: Claim,
-    pub uid: Claim,
+pub struct Preconditions {
+    pub version: Precondition,
+    pub uid: Precondition,
 }
 
 #[derive(Debug, Clone, Copy)]
-pub enum Claim {
+pub enum Precondition {
     None,
-    Right,
+    Matching,
     Wrong,
 }
 
 /// Sequences of requests, most of them about one object.
 pub fn sequences() -> impl Strategy<Value = Sequence> {
     let kind = prop_oneof![Just(Kind::Pod), Just(Kind::ConfigMap), Just(Kind::NodeSet)];
-    (kind, vec(operation(), 1..=LONGEST)).prop_map(|(kind, operations)| Sequence { kind, operations })
+    (kind, vec(operation(), 1..=MAX_OPERATIONS)).prop_map(|(kind, operations)| Sequence { kind, operations })
 }
 
 fn operation() -> impl Strategy<Value = Operation> {
@@ -114,21 +114,25 @@ fn create() -> impl Strategy<Value = Action> {
 }
 
 fn write() -> impl Strategy<Value = Action> {
-    let how = prop_oneof![
-        2 => Just(How::Replace),
-        2 => Just(How::Merge),
-        2 => Just(How::Strategic),
-        1 => Just(How::Json),
-        4 => select(vec!["one", "two"]).prop_map(|manager| How::Apply { manager }),
+    let method = prop_oneof![
+        2 => Just(WriteMethod::Replace),
+        2 => Just(WriteMethod::Merge),
+        2 => Just(WriteMethod::Strategic),
+        1 => Just(WriteMethod::Json),
+        4 => select(vec!["one", "two"]).prop_map(|manager| WriteMethod::Apply { manager }),
     ];
     let change =
         prop_oneof![2 => content().prop_map(Change::Main), 1 => conditions().prop_map(Change::Status)];
-    (how, change, claims()).prop_map(|(how, change, claims)| Action::Write { how, change, claims })
+    (method, change, preconditions()).prop_map(|(method, change, preconditions)| Action::Write {
+        method,
+        change,
+        preconditions,
+    })
 }
 
 fn delete() -> impl Strategy<Value = Action> {
     let grace = option::of(select(vec![0, 5, 60]));
-    (claims(), grace).prop_map(|(claims, grace)| Action::Delete { claims, grace })
+    (preconditions(), grace).prop_map(|(preconditions, grace)| Action::Delete { preconditions, grace })
 }
 
 fn list() -> impl Strategy<Value = Action> {
@@ -140,7 +144,7 @@ fn list() -> impl Strategy<Value = Action> {
 fn content() -> impl Strategy<Value = Content> {
     let owners = btree_map(select(vec!["owner-a", "owner-b"]), option::of(any::<bool>()), 0..=2);
     let finalizers = btree_map(select(vec!["example.com/a", "example.com/b"]), any::<bool>(), 0..=2);
-    (keys(), keys(), owners, seldom(finalizers), option::of(select(vec!["1", "2"]))).prop_map(
+    (keys(), keys(), owners, sometimes(finalizers), option::of(select(vec!["1", "2"]))).prop_map(
         |(labels, annotations, owners, finalizers, value)| Content {
             labels,
             annotations,
@@ -151,8 +155,10 @@ fn content() -> impl Strategy<Value = Content> {
     )
 }
 
-/// Something in one case of three.
-fn seldom<T: Default + Clone + std::fmt::Debug>(some: impl Strategy<Value = T>) -> impl Strategy<Value = T> {
+/// A value in one of three cases, else the default.
+fn sometimes<T: Default + Clone + std::fmt::Debug>(
+    some: impl Strategy<Value = T>,
+) -> impl Strategy<Value = T> {
     prop_oneof![2 => Just(T::default()), 1 => some]
 }
 
@@ -168,7 +174,7 @@ fn conditions() -> impl Strategy<Value = BTreeMap<&'static str, Option<&'static 
     btree_map(select(vec!["Ready", "Special"]), option::of(select(vec!["True", "False"])), 0..=2)
 }
 
-fn claims() -> impl Strategy<Value = Claims> {
-    let claim = || prop_oneof![8 => Just(Claim::None), 2 => Just(Claim::Right), 1 => Just(Claim::Wrong)];
-    (claim(), claim()).prop_map(|(version, uid)| Claims { version, uid })
+fn preconditions() -> impl Strategy<Value = Preconditions> {
+    let precondition = || prop_oneof![8 => Just(Precondition::None), 2 => Just(Precondition::Matching), 1 => Just(Precondition::Wrong)];
+    (precondition(), precondition()).prop_map(|(version, uid)| Preconditions { version, uid })
 }

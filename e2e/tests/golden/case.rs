@@ -1,4 +1,4 @@
-//! The cases: what a user applies, and what should come of it.
+//! The golden cases: the objects that a user applies, and the expected objects.
 
 use anyhow::{Context, Result};
 use regex::Regex;
@@ -13,9 +13,9 @@ pub struct Case {
     pub name: String,
     /// The namespace of all its objects.
     pub namespace: String,
-    /// What a user applies, in this order.
+    /// The objects that a user applies, in this order.
     pub input: Vec<Value>,
-    /// The objects that should be there afterwards, normalised.
+    /// The expected objects, normalised.
     pub expected: Vec<Value>,
     input_text: String,
 }
@@ -38,13 +38,13 @@ impl Case {
         Ok(Self { name: case.to_owned(), namespace, input, expected: documents(expected)?, input_text })
     }
 
-    /// Kind and name of what the user applies.
+    /// Kind and name of the objects that the user applies.
     pub fn input_ids(&self) -> BTreeSet<String> {
         self.input.iter().map(id).collect()
     }
 
-    /// True if the user asked for this node port.
-    pub fn asks_for_node_port(&self, port: &Value) -> bool {
+    /// Whether the user sets this node port.
+    pub fn sets_node_port(&self, port: &Value) -> bool {
         Regex::new(&format!(r"nodePort: {port}\b")).unwrap().is_match(&self.input_text)
     }
 }
@@ -72,7 +72,7 @@ pub fn name(object: &Value) -> &str {
     object["metadata"]["name"].as_str().unwrap_or_default()
 }
 
-/// How reports name an object.
+/// Kind and name of an object, for reports.
 pub fn id(object: &Value) -> String {
     format!("{}/{}", kind(object), name(object))
 }

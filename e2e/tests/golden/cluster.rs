@@ -1,4 +1,4 @@
-//! The cases in a real API server: applied, and looked at once nothing moves any more.
+//! The cases in a real API server: applied, and read once they have settled.
 
 use crate::case::{Case, id};
 use crate::normalise::normalise;
@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// What is looked at: groups with their versions, and their kinds.
+/// The compared kinds by group and version.
 const KINDS: &[(&str, &str, &[&str])] = &[
     ("", "v1", &["Service", "ConfigMap", "Secret", "Pod", "PersistentVolumeClaim"]),
     ("apps", "v1", &["StatefulSet", "Deployment", "DaemonSet", "ControllerRevision"]),
@@ -27,36 +27,36 @@ const KINDS: &[(&str, &str, &[&str])] = &[
     ),
 ];
 const POLL: Duration = Duration::from_millis(500);
-/// How long nothing may have changed.
-const STILL: Duration = Duration::from_secs(4);
-/// Debug builds look for the primes of host keys for a while.
-const LONGEST: Duration = Duration::from_mins(3);
-const NAMESPACES_GONE: Duration = Duration::from_mins(2);
+/// How long no object may have changed.
+const UNCHANGED: Duration = Duration::from_secs(4);
+/// Timeout; debug builds take long to generate the primes of host keys.
+const SETTLED: Duration = Duration::from_mins(3);
+const NAMESPACE_DELETED: Duration = Duration::from_mins(2);
 
-/// Asks for the end of all that the cases made.
-async fn delete(client: &Client, cases: &[Case]) -> Result<()> {
+/// Starts the deletion of the namespaces of all cases.
+async fn delete_namespaces(client: &Client, cases: &[Case]) -> Result<()> {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     for case in cases {
         match namespaces.delete(&case.namespace, &DeleteParams::default()).await {
             Err(kube::Error::Api(status)) if status.is_not_found() => {}
-            answer => drop(answer?),
+            response => drop(response?),
         }
     }
     Ok(())
 }
 
-/// Ends all that the cases made.
+/// Deletes the namespaces of all cases and waits until they are deleted.
 pub async fn clear(client: &Client, cases: &[Case]) -> Result<()> {
-    delete(client, cases).await?;
+    delete_namespaces(client, cases).await?;
     let namespaces: Api<Namespace> = Api::all(client.clone());
     for case in cases {
-        let look = async || Ok(namespaces.get_opt(&case.namespace).await?);
-        eventually("the end of a namespace", NAMESPACES_GONE, look, Option::is_none).await?;
+        let get = async || Ok(namespaces.get_opt(&case.namespace).await?);
+        eventually("deletion of a namespace", NAMESPACE_DELETED, get, Option::is_none).await?;
     }
     Ok(())
 }
 
-/// Applies what the user of a case applies.
+/// Applies the objects of a case as a user.
 pub async fn apply(client: &Client, case: &Case) -> Result<()> {
     for document in &case.input {
         let object: DynamicObject = serde_json::from_value(document.clone())?;
@@ -73,28 +73,29 @@ pub async fn apply(client: &Client, case: &Case) -> Result<()> {
     Ok(())
 }
 
-/// The objects of each case once all are complete and nothing has changed for a while, or when time is up.
-pub async fn settled(
+/// Waits until all cases are complete and unchanged for a while, or until the timeout; returns the objects of each case.
+pub async fn wait_until_settled(
     client: &Client,
     cases: &[Case],
     is_complete: impl Fn(&Case, &[Value]) -> bool,
 ) -> Result<Vec<Vec<Value>>> {
-    let look = async || {
+    let read = async || {
         let objects = objects_by_namespace(client).await?;
         let of = |case: &Case| objects.get(&case.namespace).map_or(&[][..], Vec::as_slice);
         anyhow::Ok(cases.iter().map(|case| normalise(of(case), case)).collect::<Vec<_>>())
     };
-    let complete = |seen: &[Vec<Value>]| cases.iter().zip(seen).all(|(case, seen)| is_complete(case, seen));
+    let all_complete =
+        |live: &[Vec<Value>]| cases.iter().zip(live).all(|(case, live)| is_complete(case, live));
     let start = Instant::now();
-    let (mut seen, mut since) = (look().await?, start);
+    let (mut live, mut since) = (read().await?, start);
     loop {
         sleep(POLL).await;
-        let now = look().await?;
-        if now != seen {
-            (seen, since) = (now, Instant::now());
+        let now = read().await?;
+        if now != live {
+            (live, since) = (now, Instant::now());
         }
-        if (since.elapsed() >= STILL && complete(&seen)) || start.elapsed() >= LONGEST {
-            return Ok(seen);
+        if (since.elapsed() >= UNCHANGED && all_complete(&live)) || start.elapsed() >= SETTLED {
+            return Ok(live);
         }
     }
 }

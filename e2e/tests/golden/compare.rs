@@ -1,7 +1,7 @@
 //! Compares objects leaf by leaf.
 
 use crate::case::{Case, id};
-use crate::leaves::{Leaf, leaves, shown};
+use crate::leaves::{Leaf, leaves, value_text};
 use regex::Regex;
 use serde_json::Value;
 use similar::{ChangeTag, TextDiff};
@@ -11,12 +11,12 @@ use test_support::conformance::Difference;
 
 static PLACEHOLDER: LazyLock<Regex> = LazyLock::new(|| Regex::new("<[^<>\n]*>").unwrap());
 
-/// What a comparison found.
+/// The result of a comparison.
 #[derive(Default)]
 pub struct Comparison {
-    /// How many leaves are as expected.
+    /// How many leaves equal the expected ones.
     pub matched: usize,
-    /// How many are expected; a line of a text counts as one, a placeholder as none.
+    /// How many leaves are expected; each line of a text counts as one, a placeholder as none.
     pub expected: usize,
     /// Where the objects differ: `CASE KIND/NAME PATH: OURS`.
     pub differences: Vec<Difference>,
@@ -36,7 +36,7 @@ pub fn compare(case: &Case, expected: &[Value], ours: &[Value]) -> Comparison {
     comparison
 }
 
-/// Objects by kind and name; where random names make several equal they are numbered.
+/// Objects by kind and name, numbered if placeholders for random names make several equal.
 fn by_id(objects: &[Value]) -> BTreeMap<String, &Value> {
     let mut named = BTreeMap::new();
     for object in objects {
@@ -68,7 +68,7 @@ impl Comparison {
         self.expected += weight(expected);
         match (expected, ours) {
             (Leaf::Lines(expected), ours) => self.compare_lines(place, expected, ours),
-            (Leaf::Value(value), Some(ours)) if fits(value, ours) => self.matched += weight(expected),
+            (Leaf::Value(value), Some(ours)) if matches(value, ours) => self.matched += weight(expected),
             (Leaf::Value(_), ours) => {
                 let ours = ours.map_or_else(|| "absent".to_owned(), rendered);
                 self.differ(format!("{place}: {ours}"), &rendered(expected));
@@ -80,7 +80,7 @@ impl Comparison {
         let expected = significant(expected);
         let ours = match ours {
             Some(Leaf::Lines(lines)) => significant(lines),
-            Some(Leaf::Value(value)) => vec![shown(value)],
+            Some(Leaf::Value(value)) => vec![value_text(value)],
             None => Vec::new(),
         };
         let expected: Vec<&str> = expected.iter().map(String::as_str).collect();
@@ -103,7 +103,7 @@ impl Comparison {
     }
 }
 
-/// What a leaf counts.
+/// How many leaves a leaf counts as.
 fn weight(leaf: &Leaf) -> usize {
     match leaf {
         Leaf::Value(value) => usize::from(!value.as_str().is_some_and(is_placeholder)),
@@ -111,19 +111,20 @@ fn weight(leaf: &Leaf) -> usize {
     }
 }
 
-/// Lines that mean something: neither blank nor a comment.
+/// The lines that are neither blank nor a comment.
 fn significant(lines: &[String]) -> Vec<String> {
-    let means_something = |line: &&str| !line.is_empty() && !is_placeholder(line.trim());
-    lines.iter().map(|line| line.trim_end()).filter(means_something).map(str::to_owned).collect()
+    let is_significant = |line: &&str| !line.is_empty() && !is_placeholder(line.trim());
+    lines.iter().map(|line| line.trim_end()).filter(is_significant).map(str::to_owned).collect()
 }
 
-/// True if the value is the expected one, but for placeholders.
-fn fits(expected: &Value, ours: &Leaf) -> bool {
+/// Whether the value is the expected one, with any text for placeholders.
+fn matches(expected: &Value, ours: &Leaf) -> bool {
     let Leaf::Value(value) = ours else { return expected.as_str().is_some_and(is_placeholder) };
-    value == expected || expected.as_str().is_some_and(|expected| fits_pattern(expected, &shown(value)))
+    value == expected
+        || expected.as_str().is_some_and(|expected| matches_pattern(expected, &value_text(value)))
 }
 
-fn fits_pattern(expected: &str, ours: &str) -> bool {
+fn matches_pattern(expected: &str, ours: &str) -> bool {
     let fixed: Vec<String> = PLACEHOLDER.split(expected).map(regex::escape).collect();
     Regex::new(&format!("^{}$", fixed.join(".*"))).unwrap().is_match(ours)
 }
@@ -134,7 +135,7 @@ fn is_placeholder(text: &str) -> bool {
 
 fn rendered(leaf: &Leaf) -> String {
     match leaf {
-        Leaf::Value(value) => shown(value),
+        Leaf::Value(value) => value_text(value),
         Leaf::Lines(lines) => lines.join("\\n"),
     }
 }
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn every_difference_is_told() {
+    fn every_difference_is_reported() {
         let expected =
             json!({ "a": 1, "b": "x", "c": true, "hash": "<hash>", "also": "<hash>", "name": "n-<rand>" });
         let ours = json!({ "a": 2, "b": "x", "extra": {}, "hash": "123", "name": "n-456" });
@@ -176,13 +177,13 @@ mod tests {
     }
 
     #[test]
-    fn order_counts() {
+    fn changed_order_is_a_difference() {
         let list = |order: [u8; 2]| json!({ "list": order.map(|name| json!({ "name": name })) });
         assert_eq!(compared(&list([1, 2]), &list([2, 1])).2, ["c K/n list[order]: 2,1"]);
     }
 
     #[test]
-    fn a_missing_object_is_one_difference_and_all_its_leaves() {
+    fn missing_object_is_one_difference_and_counts_all_its_leaves() {
         let mut comparison = Comparison::default();
         comparison.compare_object("c K/n", &object(&json!({ "a": "x\ny", "b": "<ip>" })), None);
         assert_eq!((comparison.matched, comparison.expected), (0, 4));
@@ -190,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_with_names_of_chance_are_told_apart() {
+    fn objects_with_equal_names_are_numbered() {
         let objects = [object(&json!({ "a": 1 })), object(&json!({ "a": 2 }))];
         assert_eq!(by_id(&objects).into_keys().collect::<Vec<_>>(), ["K/n", "K/n#2"]);
     }

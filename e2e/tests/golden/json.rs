@@ -2,14 +2,14 @@
 
 use serde_json::Value;
 
-/// Removes fields, whatever they hold.
+/// Removes fields.
 pub fn remove(object: &mut Value, keys: &[&str]) {
     if let Some(object) = object.as_object_mut() {
         object.retain(|key, _| !keys.contains(&key.as_str()));
     }
 }
 
-/// Removes the fields that hold just what `defaults` says.
+/// Removes the fields that have the value in `defaults`.
 pub fn remove_defaults(object: &mut Value, defaults: &Value) {
     if let Some(object) = object.as_object_mut() {
         object.retain(|key, value| defaults.get(key) != Some(value));
@@ -21,14 +21,14 @@ pub fn each<'a>(object: &'a mut Value, list: &str) -> impl Iterator<Item = &'a m
     object.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten()
 }
 
-/// What lies at a path, if anything does.
+/// Changes the value at a path, if there is one.
 pub fn at(object: &mut Value, pointer: &str, change: impl FnOnce(&mut Value)) {
     if let Some(found) = object.pointer_mut(pointer) {
         change(found);
     }
 }
 
-/// Changes each value that is neither an object nor a list; `change` is told the name of the field that it is in.
+/// Calls `change` for each value that is neither an object nor a list, with the name of its field.
 pub fn change_leaves(node: &mut Value, field: &str, change: &impl Fn(&str, &mut Value)) {
     match node {
         Value::Object(fields) => {

@@ -3,16 +3,16 @@
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What lies at a path.
+/// The value at a path.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Leaf {
-    /// One value; an empty object or list is one, too.
+    /// One value, which includes an empty object or list.
     Value(Value),
     /// A text of several lines.
     Lines(Vec<String>),
 }
 
-/// The fields that tell the items of a list apart, by preference.
+/// The fields that may identify the items of a list, by preference.
 const KEYS: [&str; 5] = ["name", "mountPath", "type", "containerPort", "port"];
 
 /// All leaves of an object. Items of lists are named by a key where there is one, and their order is a leaf of its own.
@@ -54,17 +54,17 @@ fn add(node: &Value, path: String, leaves: &mut BTreeMap<String, Leaf>) {
     }
 }
 
-/// What tells the items apart, if anything does.
+/// The keys that identify the items of a list, if they have one of [`KEYS`].
 fn keys(items: &[Value]) -> Option<Vec<String>> {
     KEYS.iter().find_map(|key| {
-        let keys: Vec<String> = items.iter().filter_map(|item| item.get(key)).map(shown).collect();
+        let keys: Vec<String> = items.iter().filter_map(|item| item.get(key)).map(value_text).collect();
         let distinct: BTreeSet<&String> = keys.iter().collect();
         (distinct.len() == items.len() && keys.len() == items.len()).then_some(keys)
     })
 }
 
-/// A value as a report shows it.
-pub fn shown(value: &Value) -> String {
+/// A value as text.
+pub fn value_text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 

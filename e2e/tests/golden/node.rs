@@ -1,4 +1,4 @@
-//! The one Kubernetes node of the golden data. Nothing runs on it, but it is reported as ready.
+//! The node of the golden data: no kubelet runs, but the node is reported as ready.
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1::Node;
@@ -10,18 +10,18 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 const NAME: &str = "node0";
-/// Kubernetes takes a node for lost that was silent for several times this long.
+/// Kubernetes marks a node as unreachable after several missing heartbeats.
 const HEARTBEAT: Duration = Duration::from_secs(10);
 
-/// Makes the node, and reports it as ready for as long as this is awaited.
-pub async fn reports_itself(client: &Client) -> Result<Infallible> {
+/// Creates the node, and reports it as ready for as long as this future is polled.
+pub async fn keep_ready(client: &Client) -> Result<Infallible> {
     let nodes: Api<Node> = Api::all(client.clone());
     let params = PatchParams::apply("golden").force();
     let labels = json!({ "kubernetes.io/os": "linux", "kubernetes.io/hostname": NAME });
     let metadata = json!({ "name": NAME, "labels": labels });
     let node = json!({ "apiVersion": "v1", "kind": "Node", "metadata": metadata });
     nodes.patch(NAME, &params, &Patch::Apply(&node)).await?;
-    // Kubernetes looks for reports that differ, and not at the time that they tell.
+    // Kubernetes detects heartbeats by a changed status, not by their time.
     let mut number = 0_u64;
     loop {
         number += 1;
@@ -34,7 +34,7 @@ pub async fn reports_itself(client: &Client) -> Result<Infallible> {
     }
 }
 
-/// Takes the node away again.
+/// Deletes the node.
 pub async fn delete(client: &Client) -> Result<()> {
     let nodes: Api<Node> = Api::all(client.clone());
     nodes.delete(NAME, &DeleteParams::default()).await?;

@@ -1,5 +1,5 @@
-//! Objects as the golden data has them: only those that the operator makes, without what the API server fills in,
-//! and with a placeholder for what nobody can foresee.
+//! Normalises objects as in the golden data: only those that the operator creates, without defaults of the API server, and
+//! with placeholders for random values.
 
 use crate::case::{Case, id, kind, name, owner_kinds};
 use crate::json::{at, change_leaves, each, remove, remove_defaults};
@@ -11,14 +11,14 @@ use std::sync::LazyLock;
 
 static HASH: LazyLock<Regex> = LazyLock::new(|| Regex::new("^[0-9a-z]{8,64}$").unwrap());
 
-/// What there is in a case's namespace, sorted by kind and name.
+/// The normalised objects of a case's namespace, sorted by kind and name.
 pub fn normalise(objects: &[Value], case: &Case) -> Vec<Value> {
     let inputs = case.input_ids();
-    let made = |object: &&Value| {
-        is_custom(object) || (!inputs.contains(&id(object)) && is_made_by_the_operator(object))
+    let is_compared = |object: &&Value| {
+        is_custom(object) || (!inputs.contains(&id(object)) && is_created_by_the_operator(object))
     };
     let mut objects: Vec<Value> =
-        objects.iter().filter(made).map(|object| normalise_one(object.clone(), case)).collect();
+        objects.iter().filter(is_compared).map(|object| normalise_one(object.clone(), case)).collect();
     objects
         .sort_by_cached_key(|object| (kind(object).to_owned(), name(object).to_owned(), object.to_string()));
     objects
@@ -28,8 +28,8 @@ fn is_custom(object: &Value) -> bool {
     object["apiVersion"].as_str().is_some_and(|version| version.starts_with(slinky_api::GROUP))
 }
 
-/// False for what Kubernetes' own controllers, and those of volumes and charts, make.
-fn is_made_by_the_operator(object: &Value) -> bool {
+/// False for objects of Kubernetes' own controllers, of volume provisioners and of Helm.
+fn is_created_by_the_operator(object: &Value) -> bool {
     let of_node_set = || owner_kinds(object).any(|kind| kind == "NodeSet");
     match kind(object) {
         "ConfigMap" => name(object) != "kube-root-ca.crt",
@@ -98,7 +98,7 @@ fn trim_metadata(metadata: &mut Value) {
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Of a custom resource: its status, and the metadata that a controller writes.
+/// The status of a custom resource, and the metadata that a controller writes.
 fn custom(object: &Value) -> Value {
     let mut metadata = object["metadata"].clone();
     if let Some(metadata) = metadata.as_object_mut() {
@@ -117,7 +117,7 @@ fn custom(object: &Value) -> Value {
     json!({ "apiVersion": object["apiVersion"], "kind": object["kind"], "metadata": metadata, "status": status })
 }
 
-/// Conditions without times, by type.
+/// Conditions without times, sorted by type.
 fn conditions(list: &Value) -> Value {
     let mut list = list.as_array().cloned().unwrap_or_default();
     for condition in &mut list {
@@ -127,7 +127,7 @@ fn conditions(list: &Value) -> Value {
     list.into()
 }
 
-/// A pod keeps the conditions that no kubelet or scheduler writes.
+/// Removes the conditions of kubelet and scheduler.
 fn pod(object: &mut Value, status: &Value) {
     const OF_KUBERNETES: [&str; 6] = [
         "PodScheduled",
@@ -206,7 +206,7 @@ fn service(object: &mut Value, case: &Case) {
     each(spec, "clusterIPs").for_each(hide);
     for port in each(spec, "ports") {
         remove_defaults(port, &json!({ "protocol": "TCP" }));
-        if let Some(number) = port.get_mut("nodePort").filter(|number| !case.asks_for_node_port(number)) {
+        if let Some(number) = port.get_mut("nodePort").filter(|number| !case.sets_node_port(number)) {
             *number = "<rand>".into();
         }
     }
@@ -219,7 +219,7 @@ fn files(object: &mut Value, show: impl Fn(&str, &str) -> Value) {
     }
 }
 
-/// Hashes, and names that are made of them or of chance.
+/// Hides hashes, and names that contain them or are random.
 fn hide_random_values(object: &mut Value) {
     let mut random = BTreeMap::new();
     let own_name = name(object).to_owned();
@@ -244,8 +244,8 @@ fn hide_random_values(object: &mut Value) {
         let Some(text) = leaf.as_str() else { return };
         if is_hash(field, text) {
             *leaf = "<hash>".into();
-        } else if let Some(shown) = random.get(text) {
-            *leaf = shown.as_str().into();
+        } else if let Some(placeholder) = random.get(text) {
+            *leaf = placeholder.as_str().into();
         }
     });
 }
@@ -266,7 +266,7 @@ metadata: { name: t }
 spec: { service: { nodePort: 31817 } }
 ";
 
-    fn shown(objects: &[Value]) -> Vec<Value> {
+    fn normalised(objects: &[Value]) -> Vec<Value> {
         normalise(objects, &Case::parse("c", INPUT.to_owned(), "").unwrap())
     }
 
@@ -278,24 +278,24 @@ spec: { service: { nodePort: 31817 } }
     }
 
     #[test]
-    fn what_others_make_is_left_out() {
+    fn objects_of_other_controllers_are_left_out() {
         let owner = json!([{ "kind": "NodeSet", "name": "n", "uid": "u" }]);
         let mut worker = object("Pod", "w-0", json!({ "spec": {} }));
         worker["metadata"]["ownerReferences"] = owner;
         let objects = [
             object("Secret", "auth", json!({})),
             object("Secret", "chart", json!({ "type": "helm.sh/release.v1" })),
-            object("Secret", "made", json!({})),
+            object("Secret", "created", json!({})),
             object("ConfigMap", "kube-root-ca.crt", json!({})),
             object("Pod", "of-a-deployment", json!({})),
             object("PersistentVolumeClaim", "statesave-x", json!({})),
             worker,
         ];
-        assert_eq!(shown(&objects).iter().map(id).collect::<Vec<_>>(), ["Pod/w-0", "Secret/made"]);
+        assert_eq!(normalised(&objects).iter().map(id).collect::<Vec<_>>(), ["Pod/w-0", "Secret/created"]);
     }
 
     #[test]
-    fn of_a_custom_resource_the_status_without_times_is_shown() {
+    fn custom_resource_is_reduced_to_its_status_without_times() {
         let condition = |type_: &str| json!({ "type": type_, "status": "True", "lastTransitionTime": "now" });
         let status = json!({ "issuedAt": "now", "conditions": [condition("Ready"), condition("Degraded")] });
         let mut token = object("Token", "t", json!({ "spec": { "x": 1 }, "status": status }));
@@ -307,11 +307,11 @@ spec: { service: { nodePort: 31817 } }
             "apiVersion": "slinky.slurm.net/v1beta1", "kind": "Token", "metadata": { "name": "t" },
             "status": { "issuedAt": "<ts>", "conditions": conditions },
         });
-        assert_eq!(shown(&[token]), [expected]);
+        assert_eq!(normalised(&[token]), [expected]);
     }
 
     #[test]
-    fn addresses_and_ports_of_chance_are_hidden_and_others_stay() {
+    fn random_addresses_and_ports_are_hidden_and_others_kept() {
         let port = |node_port: u16| json!({ "port": 1, "protocol": "TCP", "nodePort": node_port });
         let spec = json!({
             "clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1"], "ipFamilies": ["IPv4"], "sessionAffinity": "None",
@@ -321,32 +321,32 @@ spec: { service: { nodePort: 31817 } }
             "clusterIP": "<ip>", "clusterIPs": ["<ip>"], "externalTrafficPolicy": "Local",
             "ports": [{ "port": 1, "nodePort": 31817 }, { "port": 1, "nodePort": "<rand>" }],
         });
-        assert_eq!(shown(&[object("Service", "s", json!({ "spec": spec }))])[0]["spec"], expected);
+        assert_eq!(normalised(&[object("Service", "s", json!({ "spec": spec }))])[0]["spec"], expected);
         let headless = object("Service", "s", json!({ "spec": { "clusterIP": "None" } }));
-        assert_eq!(shown(&[headless])[0]["spec"], json!({ "clusterIP": "None" }));
+        assert_eq!(normalised(&[headless])[0]["spec"], json!({ "clusterIP": "None" }));
     }
 
     #[test]
-    fn hashes_and_names_made_of_them_are_hidden() {
+    fn hashes_and_names_with_hashes_are_hidden() {
         let mut revision = object("ControllerRevision", "n-abc", json!({}));
         revision["metadata"]["ownerReferences"] = json!([{ "kind": "NodeSet", "name": "n", "uid": "u" }]);
         revision["metadata"]["labels"] = json!({ "controller.kubernetes.io/hash": "abc" });
-        let shown_revision = &shown(&[revision])[0];
-        assert_eq!(shown_revision["metadata"]["name"], "n-<rand>");
-        assert_eq!(shown_revision["metadata"]["labels"]["controller.kubernetes.io/hash"], "<hash>");
+        let revision = &normalised(&[revision])[0];
+        assert_eq!(revision["metadata"]["name"], "n-<rand>");
+        assert_eq!(revision["metadata"]["labels"]["controller.kubernetes.io/hash"], "<hash>");
         let annotations = json!({ "slinky.slurm.net/a-hash": "0123456789", "slinky.slurm.net/b-hash": "" });
         let template = json!({ "metadata": { "annotations": annotations }, "spec": {} });
         let workload = object("StatefulSet", "s", json!({ "spec": { "template": template } }));
         let expected = json!({ "slinky.slurm.net/a-hash": "<hash>", "slinky.slurm.net/b-hash": "" });
-        assert_eq!(shown(&[workload])[0]["spec"]["template"]["metadata"]["annotations"], expected);
+        assert_eq!(normalised(&[workload])[0]["spec"]["template"]["metadata"]["annotations"], expected);
     }
 
     #[test]
-    fn strategies_go_only_where_they_are_the_stock_ones() {
+    fn only_default_strategies_are_removed() {
         let strategy = |surge: &str| json!({ "type": "RollingUpdate", "rollingUpdate": { "maxSurge": surge, "maxUnavailable": "25%" } });
         let deployment =
             |surge| object("Deployment", "d", json!({ "spec": { "strategy": strategy(surge) } }));
-        assert_eq!(shown(&[deployment("25%")])[0]["spec"], json!({}));
-        assert_eq!(shown(&[deployment("1")])[0]["spec"], json!({ "strategy": strategy("1") }));
+        assert_eq!(normalised(&[deployment("25%")])[0]["spec"], json!({}));
+        assert_eq!(normalised(&[deployment("1")])[0]["spec"], json!({ "strategy": strategy("1") }));
     }
 }

@@ -1,10 +1,10 @@
-//! Pods and templates of pods without what the API server fills in, and without the text of scripts.
+//! Removes defaults of the API server and the text of scripts from pods and pod templates.
 
 use crate::json::{at, each, remove_defaults};
 use crate::texts::script;
 use serde_json::{Value, json};
 
-/// The spec of a template.
+/// Trims the spec of a pod template.
 pub fn trim_spec(spec: &mut Value) {
     remove_defaults(
         spec,
@@ -21,7 +21,7 @@ pub fn trim_spec(spec: &mut Value) {
     each(spec, "volumes").for_each(trim_volume);
 }
 
-/// The spec of a pod: without what admission adds, too.
+/// Trims the spec of a pod, which also has additions of admission.
 pub fn trim_pod(spec: &mut Value) {
     trim_spec(spec);
     let added_tolerations = ["not-ready", "unreachable"].map(|state| {
@@ -31,12 +31,12 @@ pub fn trim_pod(spec: &mut Value) {
         })
     });
     retain(spec, "tolerations", |toleration| !added_tolerations.contains(toleration));
-    let wanted =
+    let is_kept =
         |item: &Value| !item["name"].as_str().is_some_and(|name| name.starts_with("kube-api-access-"));
-    retain(spec, "volumes", wanted);
+    retain(spec, "volumes", is_kept);
     for list in ["containers", "initContainers"] {
         for container in each(spec, list) {
-            retain(container, "volumeMounts", wanted);
+            retain(container, "volumeMounts", is_kept);
             remove_defaults(container, &json!({ "volumeMounts": [] }));
         }
     }
@@ -109,14 +109,14 @@ fn trim_volume(volume: &mut Value) {
     at(volume, "/ephemeral/volumeClaimTemplate", trim_claim_template);
 }
 
-/// A template of a claim, in a volume or in a StatefulSet.
+/// Trims the template of a claim, in a volume or in a StatefulSet.
 pub fn trim_claim_template(template: &mut Value) {
     at(template, "/spec", |spec| remove_defaults(spec, &json!({ "volumeMode": "Filesystem" })));
     at(template, "/metadata", |metadata| remove_defaults(metadata, &json!({ "creationTimestamp": null })));
 }
 
 #[test]
-fn a_default_goes_and_another_value_stays() {
+fn defaults_are_removed_and_other_values_kept() {
     let mut spec = json!({
         "dnsPolicy": "ClusterFirst", "terminationGracePeriodSeconds": 0, "serviceAccount": "a", "serviceAccountName": "a",
         "containers": [{
@@ -142,7 +142,7 @@ fn a_default_goes_and_another_value_stays() {
 }
 
 #[test]
-fn what_admission_adds_to_a_pod_goes() {
+fn additions_of_admission_are_removed() {
     let mut spec = json!({
         "priority": 0, "serviceAccountName": "default", "serviceAccount": "default",
         "tolerations": [

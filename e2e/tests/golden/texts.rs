@@ -1,4 +1,4 @@
-//! What files in ConfigMaps and Secrets are compared by: not by their comments, keys and scripts.
+//! Hides comments, keys and scripts in the files of ConfigMaps and Secrets.
 
 use base64::Engine;
 use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
@@ -35,7 +35,7 @@ pub fn secret(name: &str, encoded: &str) -> Value {
     }
 }
 
-/// What stands for a script: everybody writes their own.
+/// The placeholder for a script, whose text is not compared.
 pub fn script(name: &str) -> String {
     format!("<script: {name}>")
 }
@@ -44,7 +44,7 @@ fn hidden(length: usize) -> Value {
     format!("<secret:{length}>").into()
 }
 
-/// Header, claims without times, and the distances between those.
+/// Header, claims with placeholders for times, and the differences between the times.
 fn jwt(text: &str) -> Option<Value> {
     let parts: Vec<&str> = text.trim().split('.').collect();
     let [header, claims, _signature] = parts[..] else { return None };
@@ -54,9 +54,9 @@ fn jwt(text: &str) -> Option<Value> {
     let (header, mut claims) = (decode(header)?, decode(claims)?);
     let mut jwt = json!({ "header": header });
     let issued = claims["iat"].as_i64();
-    for (claim, distance) in [("exp", "exp_minus_iat"), ("nbf", "nbf_minus_iat")] {
+    for (claim, difference) in [("exp", "exp_minus_iat"), ("nbf", "nbf_minus_iat")] {
         if let (Some(time), Some(issued)) = (claims[claim].as_i64(), issued) {
-            jwt[distance] = json!(time - issued);
+            jwt[difference] = json!(time - issued);
         }
     }
     for (claim, placeholder) in [("iat", "<ts>"), ("exp", "<ts>"), ("nbf", "<ts>"), ("jti", "<rand>")] {
@@ -69,7 +69,7 @@ fn jwt(text: &str) -> Option<Value> {
 }
 
 #[test]
-fn comments_and_scripts_are_hidden_and_everything_else_stays() {
+fn comments_and_scripts_are_hidden_and_other_text_kept() {
     assert_eq!(file("run.sh", "#!/bin/sh\necho"), "<script: run.sh>");
     assert_eq!(
         file("a.conf", "# about\n  # indented\nA=1 # not one\n"),
@@ -79,7 +79,7 @@ fn comments_and_scripts_are_hidden_and_everything_else_stays() {
 }
 
 #[test]
-fn keys_are_hidden_and_tokens_are_read() {
+fn keys_are_hidden_and_tokens_decoded() {
     let encode = |text: &str| BASE64_STANDARD.encode(text);
     assert_eq!(secret("k", &encode("-----BEGIN PRIVATE KEY-----")), "<secret:27>");
     let public = format!("ssh-ed25519 {}", "A".repeat(40));

@@ -1,19 +1,19 @@
-//! Operations as requests. What differs between two servers (names in the namespace, uids, versions) comes in.
+//! Operations as requests to one server, with its names, UIDs and versions.
 
-use crate::operation::{Action, Change, Claim, Claims, Content, How, Kind};
+use crate::operation::{Action, Change, Content, Kind, Precondition, Preconditions, WriteMethod};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// A uid and a version that no object has.
+/// A UID and a resource version that no object has.
 const WRONG_UID: &str = "99999999-9999-4999-8999-999999999999";
 const WRONG_VERSION: &str = "1";
 
-/// What a server has that requests refer to.
-pub struct Surroundings<'a> {
+/// The objects of a server that a request refers to.
+pub struct ServerObjects<'a> {
     pub namespace: &'a str,
-    /// The object's name there.
+    /// The object's name on this server.
     pub name: &'a str,
-    /// The object that the operation is about, as it is there.
+    /// The live object that the operation is about.
     pub live: Option<&'a Value>,
     /// The uids of the owners by their names.
     pub owners: &'a BTreeMap<&'static str, String>,
@@ -45,7 +45,7 @@ impl Kind {
         }
     }
 
-    /// A status with these conditions and what else the kind must have there.
+    /// A status with these conditions and the required fields of the kind.
     fn status(self, conditions: &[Value]) -> Value {
         let mut status = json!({ "conditions": conditions });
         if self == Self::NodeSet {
@@ -55,10 +55,10 @@ impl Kind {
         status
     }
 
-    /// The field that the value of a content is in.
+    /// The field that holds [`Content::value`].
     fn value_path(self) -> Option<(&'static str, &'static str)> {
         match self {
-            // Hardly anything in the spec of a pod may change.
+            // Most of a pod's spec is immutable.
             Self::Pod => None,
             Self::ConfigMap => Some(("data", "key")),
             Self::NodeSet => Some(("spec", "extraConf")),
@@ -67,34 +67,34 @@ impl Kind {
 }
 
 /// The request for an action.
-pub fn request(kind: Kind, action: &Action, at: &Surroundings<'_>) -> http::Request<Vec<u8>> {
-    let collection = kind.path(at.namespace);
-    let path = format!("{collection}/{}", at.name);
+pub fn request(kind: Kind, action: &Action, objects: &ServerObjects<'_>) -> http::Request<Vec<u8>> {
+    let collection = kind.path(objects.namespace);
+    let path = format!("{collection}/{}", objects.name);
     let json = "application/json";
-    let (method, path, content_type, body) = match action {
+    let (verb, path, content_type, body) = match action {
         Action::Create { content, is_scheduled, has_version } => {
-            ("POST", collection, json, created(kind, content, *is_scheduled, *has_version, at))
+            ("POST", collection, json, created_object(kind, content, *is_scheduled, *has_version, objects))
         }
-        Action::Write { how, change, claims } => {
+        Action::Write { method, change, preconditions } => {
             let subresource = if matches!(change, Change::Status(_)) { "/status" } else { "" };
-            let (method, query, content_type) = match how {
-                How::Replace => ("PUT", String::new(), json),
-                How::Merge => ("PATCH", String::new(), "application/merge-patch+json"),
-                How::Strategic => ("PATCH", String::new(), "application/strategic-merge-patch+json"),
-                How::Json => ("PATCH", String::new(), "application/json-patch+json"),
-                How::Apply { manager } => {
+            let (verb, query, content_type) = match method {
+                WriteMethod::Replace => ("PUT", String::new(), json),
+                WriteMethod::Merge => ("PATCH", String::new(), "application/merge-patch+json"),
+                WriteMethod::Strategic => ("PATCH", String::new(), "application/strategic-merge-patch+json"),
+                WriteMethod::Json => ("PATCH", String::new(), "application/json-patch+json"),
+                WriteMethod::Apply { manager } => {
                     ("PATCH", format!("?fieldManager={manager}&force=true"), "application/apply-patch+yaml")
                 }
             };
             (
-                method,
+                verb,
                 format!("{path}{subresource}{query}"),
                 content_type,
-                written(kind, *how, change, *claims, at),
+                write_body(kind, *method, change, *preconditions, objects),
             )
         }
-        Action::Delete { claims, grace } => {
-            let preconditions = identity(*claims, at);
+        Action::Delete { preconditions, grace } => {
+            let preconditions = precondition_fields(*preconditions, objects);
             ("DELETE", path, json, json!({"gracePeriodSeconds": grace, "preconditions": preconditions}))
         }
         Action::List { selector } => {
@@ -103,18 +103,18 @@ pub fn request(kind: Kind, action: &Action, at: &Surroundings<'_>) -> http::Requ
         }
     };
     let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
-    let request = http::Request::builder().method(method).uri(path).header("content-type", content_type);
+    let request = http::Request::builder().method(verb).uri(path).header("content-type", content_type);
     request.body(body).unwrap()
 }
 
-fn created(
+fn created_object(
     kind: Kind,
     content: &Content,
     is_scheduled: bool,
     has_version: bool,
-    at: &Surroundings<'_>,
+    objects: &ServerObjects<'_>,
 ) -> Value {
-    let mut object = whole(kind, content, at);
+    let mut object = new_object(kind, content, objects);
     if is_scheduled && kind == Kind::Pod {
         object["spec"]["nodeName"] = "nowhere".into();
     }
@@ -124,59 +124,73 @@ fn created(
     object
 }
 
-fn written(kind: Kind, how: How, change: &Change, claims: Claims, at: &Surroundings<'_>) -> Value {
-    let claimed = |mut object: Value| {
-        for (field, value) in identity(claims, at) {
+fn write_body(
+    kind: Kind,
+    method: WriteMethod,
+    change: &Change,
+    preconditions: Preconditions,
+    objects: &ServerObjects<'_>,
+) -> Value {
+    let with_preconditions = |mut object: Value| {
+        for (field, value) in precondition_fields(preconditions, objects) {
             object["metadata"][field] = value;
         }
         object
     };
-    match (how, change) {
-        (How::Replace, change) => claimed(replacement(kind, change, at)),
-        (How::Merge, Change::Main(content)) => claimed(merge_patch(kind, content, at)),
-        (How::Merge, Change::Status(conditions)) => {
-            claimed(json!({"status": kind.status(&present(conditions))}))
+    match (method, change) {
+        (WriteMethod::Replace, change) => with_preconditions(replacement(kind, change, objects)),
+        (WriteMethod::Merge, Change::Main(content)) => {
+            with_preconditions(merge_patch(kind, content, objects))
         }
-        (How::Strategic, Change::Main(content)) => claimed(strategic_patch(kind, content, at)),
-        (How::Strategic, Change::Status(conditions)) => {
-            let gone = conditions.iter().filter(|(_, status)| status.is_none());
-            let gone = gone.map(|(name, _)| json!({"$patch": "delete", "type": name}));
-            let all: Vec<Value> = present(conditions).into_iter().chain(gone).collect();
-            claimed(json!({"status": kind.status(&all)}))
+        (WriteMethod::Merge, Change::Status(conditions)) => {
+            with_preconditions(json!({"status": kind.status(&present(conditions))}))
         }
-        (How::Json, change) => json_patch(change, claims, at),
-        (How::Apply { .. }, Change::Main(content)) => claimed(whole(kind, content, at)),
-        (How::Apply { .. }, Change::Status(conditions)) => {
-            let mut object = kind.skeleton(at.name);
+        (WriteMethod::Strategic, Change::Main(content)) => {
+            with_preconditions(strategic_patch(kind, content, objects))
+        }
+        (WriteMethod::Strategic, Change::Status(conditions)) => {
+            let removed = conditions.iter().filter(|(_, status)| status.is_none());
+            let removed = removed.map(|(name, _)| json!({"$patch": "delete", "type": name}));
+            let all: Vec<Value> = present(conditions).into_iter().chain(removed).collect();
+            with_preconditions(json!({"status": kind.status(&all)}))
+        }
+        (WriteMethod::Json, change) => json_patch(change, preconditions, objects),
+        (WriteMethod::Apply { .. }, Change::Main(content)) => {
+            with_preconditions(new_object(kind, content, objects))
+        }
+        (WriteMethod::Apply { .. }, Change::Status(conditions)) => {
+            let mut object = kind.skeleton(objects.name);
             object["status"] = kind.status(&present(conditions));
-            claimed(object)
+            with_preconditions(object)
         }
     }
 }
 
-fn identity(claims: Claims, at: &Surroundings<'_>) -> Map<String, Value> {
-    let fields = [("uid", claims.uid, WRONG_UID), ("resourceVersion", claims.version, WRONG_VERSION)];
-    let value = |(field, claim, wrong): (&str, Claim, &str)| match (claim, at.live) {
-        (Claim::None, _) | (Claim::Right, None) => None,
-        (Claim::Right, Some(live)) => Some((field.to_owned(), live["metadata"][field].clone())),
-        (Claim::Wrong, _) => Some((field.to_owned(), wrong.into())),
+fn precondition_fields(preconditions: Preconditions, objects: &ServerObjects<'_>) -> Map<String, Value> {
+    let fields =
+        [("uid", preconditions.uid, WRONG_UID), ("resourceVersion", preconditions.version, WRONG_VERSION)];
+    let value = |(field, precondition, wrong): (&str, Precondition, &str)| match (precondition, objects.live)
+    {
+        (Precondition::None, _) | (Precondition::Matching, None) => None,
+        (Precondition::Matching, Some(live)) => Some((field.to_owned(), live["metadata"][field].clone())),
+        (Precondition::Wrong, _) => Some((field.to_owned(), wrong.into())),
     };
     fields.into_iter().filter_map(value).collect()
 }
 
-/// An object with this content and nothing else.
-fn whole(kind: Kind, content: &Content, at: &Surroundings<'_>) -> Value {
-    let mut object = kind.skeleton(at.name);
-    fill(kind, content, at, &mut object);
+/// A new object with this content.
+fn new_object(kind: Kind, content: &Content, objects: &ServerObjects<'_>) -> Value {
+    let mut object = kind.skeleton(objects.name);
+    set_content(kind, content, objects, &mut object);
     object
 }
 
-/// Gives an object exactly this content.
-fn fill(kind: Kind, content: &Content, at: &Surroundings<'_>, object: &mut Value) {
+/// Sets the content of an object.
+fn set_content(kind: Kind, content: &Content, objects: &ServerObjects<'_>, object: &mut Value) {
     let metadata = &mut object["metadata"];
     metadata["labels"] = json!(texts(&content.labels));
     metadata["annotations"] = json!(texts(&content.annotations));
-    metadata["ownerReferences"] = owners(content, at).into();
+    metadata["ownerReferences"] = owners(content, objects).into();
     metadata["finalizers"] = finalizers(content, true).into();
     metadata.as_object_mut().unwrap().retain(|_, value| *value != json!({}) && *value != json!([]));
     if let (Some((field, key)), Some(value)) = (kind.value_path(), content.value) {
@@ -184,22 +198,22 @@ fn fill(kind: Kind, content: &Content, at: &Surroundings<'_>, object: &mut Value
     }
 }
 
-fn replacement(kind: Kind, change: &Change, at: &Surroundings<'_>) -> Value {
-    let mut object = at.live.cloned().unwrap_or_else(|| kind.skeleton(at.name));
+fn replacement(kind: Kind, change: &Change, objects: &ServerObjects<'_>) -> Value {
+    let mut object = objects.live.cloned().unwrap_or_else(|| kind.skeleton(objects.name));
     for field in ["uid", "resourceVersion", "managedFields"] {
         object["metadata"].as_object_mut().unwrap().remove(field);
     }
     match change {
-        Change::Main(content) => fill(kind, content, at, &mut object),
+        Change::Main(content) => set_content(kind, content, objects, &mut object),
         Change::Status(conditions) => object["status"] = kind.status(&present(conditions)),
     }
     object
 }
 
-fn merge_patch(kind: Kind, content: &Content, at: &Surroundings<'_>) -> Value {
+fn merge_patch(kind: Kind, content: &Content, objects: &ServerObjects<'_>) -> Value {
     let mut patch = json!({"metadata": {"labels": content.labels, "annotations": content.annotations}});
     if !content.owners.is_empty() {
-        patch["metadata"]["ownerReferences"] = owners(content, at).into();
+        patch["metadata"]["ownerReferences"] = owners(content, objects).into();
     }
     if !content.finalizers.is_empty() {
         patch["metadata"]["finalizers"] = finalizers(content, true).into();
@@ -210,22 +224,22 @@ fn merge_patch(kind: Kind, content: &Content, at: &Surroundings<'_>) -> Value {
     patch
 }
 
-fn strategic_patch(kind: Kind, content: &Content, at: &Surroundings<'_>) -> Value {
-    let mut patch = merge_patch(kind, content, at);
-    let gone = content.owners.iter().filter(|(_, controls)| controls.is_none());
-    let gone = gone.map(|(name, _)| json!({"$patch": "delete", "uid": at.owners[name]}));
+fn strategic_patch(kind: Kind, content: &Content, objects: &ServerObjects<'_>) -> Value {
+    let mut patch = merge_patch(kind, content, objects);
+    let removed = content.owners.iter().filter(|(_, controls)| controls.is_none());
+    let removed = removed.map(|(name, _)| json!({"$patch": "delete", "uid": objects.owners[name]}));
     if !content.owners.is_empty() {
-        patch["metadata"]["ownerReferences"] = owners(content, at).into_iter().chain(gone).collect();
+        patch["metadata"]["ownerReferences"] = owners(content, objects).into_iter().chain(removed).collect();
     }
-    let leaving = finalizers(content, false);
-    if !leaving.is_empty() {
-        patch["metadata"]["$deleteFromPrimitiveList/finalizers"] = leaving.into();
+    let removed = finalizers(content, false);
+    if !removed.is_empty() {
+        patch["metadata"]["$deleteFromPrimitiveList/finalizers"] = removed.into();
     }
     patch
 }
 
-fn json_patch(change: &Change, claims: Claims, at: &Surroundings<'_>) -> Value {
-    let tests = identity(claims, at);
+fn json_patch(change: &Change, preconditions: Preconditions, objects: &ServerObjects<'_>) -> Value {
+    let tests = precondition_fields(preconditions, objects);
     let mut steps: Vec<Value> = tests
         .into_iter()
         .map(|(field, value)| json!({"op": "test", "path": format!("/metadata/{field}"), "value": value}))
@@ -252,10 +266,10 @@ fn texts(keys: &BTreeMap<&'static str, Option<&'static str>>) -> BTreeMap<&'stat
     keys.iter().filter_map(|(key, value)| Some((*key, (*value)?))).collect()
 }
 
-fn owners(content: &Content, at: &Surroundings<'_>) -> Vec<Value> {
+fn owners(content: &Content, objects: &ServerObjects<'_>) -> Vec<Value> {
     let staying = content.owners.iter().filter_map(|(name, controls)| Some((name, (*controls)?)));
     let reference = |(name, controls): (&&str, bool)| {
-        let uid = &at.owners[name];
+        let uid = &objects.owners[name];
         json!({"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": uid, "controller": controls})
     };
     staying.map(reference).collect()

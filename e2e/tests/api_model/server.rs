@@ -1,7 +1,7 @@
-//! One of the two servers that are compared, and what is compared of its answers.
+//! One of the two compared servers, and the parts of its responses that are compared.
 
-use crate::body::{Surroundings, request};
 use crate::operation::{Action, Kind, Operation};
+use crate::request::{ServerObjects, request};
 use anyhow::{Context, Result, bail};
 use futures::TryStreamExt;
 use kube::core::WatchEvent;
@@ -10,11 +10,11 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::pin::pin;
 
-/// The objects that others may be owned by. They stay.
+/// The objects that may own others. They are never deleted.
 const OWNERS: [&str; 2] = ["owner-a", "owner-b"];
 
-/// A server, and what a sequence has of it: objects of one kind whose names have a prefix.
-pub struct Side {
+/// A server with the objects of one sequence: objects of one kind whose names have a prefix.
+pub struct ComparedServer {
     client: Client,
     namespace: String,
     kind: Kind,
@@ -22,7 +22,7 @@ pub struct Side {
     owners: BTreeMap<&'static str, String>,
 }
 
-impl Side {
+impl ComparedServer {
     pub async fn new(client: Client, namespace: &str, kind: Kind, prefix: &str) -> Result<Self> {
         let mut owners = BTreeMap::new();
         for name in OWNERS {
@@ -35,14 +35,14 @@ impl Side {
         Ok(Self { client, namespace: namespace.to_owned(), kind, prefix: prefix.to_owned(), owners })
     }
 
-    /// Does it; gives what can be compared of the answer and of the object afterwards.
+    /// Performs an operation; returns the comparable parts of the response and of the object afterwards.
     pub async fn perform(&self, operation: &Operation) -> Result<Value> {
         let name = format!("{}{}", self.prefix, operation.name);
         let before = self.get(&name).await?;
         let (namespace, owners) = (&self.namespace, &self.owners);
-        let at = Surroundings { namespace, name: &name, live: before.as_ref(), owners };
-        let request = request(self.kind, &operation.action, &at);
-        let answer = match self.client.request::<Value>(request).await {
+        let objects = ServerObjects { namespace, name: &name, live: before.as_ref(), owners };
+        let request = request(self.kind, &operation.action, &objects);
+        let response = match self.client.request::<Value>(request).await {
             Ok(list) if matches!(operation.action, Action::List { .. }) => self.names(&list),
             Ok(status) if status["kind"] == "Status" => json!("done"),
             Ok(object) => self.project(&object),
@@ -54,21 +54,21 @@ impl Side {
             object.as_ref().map_or(Value::Null, |object| object["metadata"][field].clone())
         };
         Ok(json!({
-            "answer": answer,
+            "response": response,
             "after": after.as_ref().map(|object| self.project(object)),
             "version changed": field(&before, "resourceVersion") != field(&after, "resourceVersion"),
-            "made anew": field(&before, "uid") != field(&after, "uid"),
+            "recreated": field(&before, "uid") != field(&after, "uid"),
         }))
     }
 
-    /// The version of everything now.
+    /// The current resource version of the collection.
     pub async fn version(&self) -> Result<String> {
         let path = format!("{}?limit=1", self.kind.path(&self.namespace));
         let list: Value = self.client.request(http::Request::get(path).body(Vec::new())?).await?;
         Ok(list["metadata"]["resourceVersion"].as_str().context("no version")?.to_owned())
     }
 
-    /// What a watch tells from a version until the end of the sequence.
+    /// The watch events from a version until the end of the sequence.
     pub async fn events(&self, since: &str) -> Result<Value> {
         let path = format!(
             "{}?watch=true&resourceVersion={since}&timeoutSeconds=20",
@@ -93,20 +93,21 @@ impl Side {
         bail!("the watch ended before the sequence did: {events:?}")
     }
 
-    /// What is compared of an event; `None` if it is not about the sequence.
+    /// The comparable parts of an event; `None` if it is not about the sequence.
     pub fn event(&self, name: &str, object: &Value) -> Option<Value> {
         let object_name = object["metadata"]["name"].as_str()?.strip_prefix(&self.prefix)?;
         Some(json!({"event": name, "name": object_name, "object": self.project(object)}))
     }
 
-    /// Takes away what finalizers and grace periods hold.
+    /// Deletes the objects of the sequence despite finalizers and grace periods.
     pub async fn clean(&self) -> Result<()> {
         for name in ["a", "b", Operation::last().name] {
             let path = format!("{}/{}{name}", self.kind.path(&self.namespace), self.prefix);
-            let free = http::Request::patch(&path).header("content-type", "application/merge-patch+json");
-            let free = free.body(br#"{"metadata": {"finalizers": null}}"#.to_vec())?;
+            let unfinalize =
+                http::Request::patch(&path).header("content-type", "application/merge-patch+json");
+            let unfinalize = unfinalize.body(br#"{"metadata": {"finalizers": null}}"#.to_vec())?;
             let delete = http::Request::delete(&path).body(br#"{"gracePeriodSeconds": 0}"#.to_vec())?;
-            for request in [free, delete] {
+            for request in [unfinalize, delete] {
                 match self.client.request::<Value>(request).await {
                     Err(Error::Api(status)) if status.is_not_found() => {}
                     outcome => drop(outcome?),
@@ -125,14 +126,14 @@ impl Side {
         }
     }
 
-    /// The names of the sequence's own objects in a list.
+    /// The names of the sequence's objects in a list.
     fn names(&self, list: &Value) -> Value {
         let items = list["items"].as_array().into_iter().flatten();
         let names = items.filter_map(|item| item["metadata"]["name"].as_str());
         names.filter_map(|name| name.strip_prefix(&self.prefix)).collect()
     }
 
-    /// What is compared of an object.
+    /// The comparable parts of an object.
     fn project(&self, object: &Value) -> Value {
         let metadata = &object["metadata"];
         let text = json!({
@@ -146,7 +147,7 @@ impl Side {
             "conditions": sorted(&conditions(&object["status"]["conditions"])),
             "data": object["data"],
             "spec": object["spec"]["extraConf"],
-            "applied": applied(&metadata["managedFields"]),
+            "applied": applied_fields(&metadata["managedFields"]),
         })
         .to_string();
         let text = self.owners.iter().fold(text, |text, (name, uid)| text.replace(uid, name));
@@ -161,28 +162,28 @@ fn sorted(list: &Value) -> Value {
 }
 
 fn conditions(list: &Value) -> Value {
-    // A typed server has an empty text where another has none.
+    // The real server has an empty string where the model has no field.
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let conditions = list.as_array().into_iter().flatten();
     conditions.map(|condition| json!([text(&condition["type"]), text(&condition["status"])])).collect()
 }
 
-/// The fields of each manager that applies.
-fn applied(managed_fields: &Value) -> Value {
+/// The managed fields of each manager that applies.
+fn applied_fields(managed_fields: &Value) -> Value {
     let entries = managed_fields.as_array().into_iter().flatten();
-    let ours = entries.filter(|entry| entry["operation"] == "Apply");
-    let fields = ours.map(|entry| {
+    let applied = entries.filter(|entry| entry["operation"] == "Apply");
+    let fields = applied.map(|entry| {
         let mut fields = entry["fieldsV1"].clone();
-        drop_marks(&mut fields);
+        drop_unmodelled(&mut fields);
         (format!("{} {}", entry["manager"], entry["subresource"]), fields)
     });
     Value::Object(fields.collect::<Map<_, _>>())
 }
 
-/// Drops what says that a list item or a map itself is owned, and what only a schema tells whether it falls into parts.
-fn drop_marks(fields: &mut Value) {
+/// Drops the ownership of list items and maps themselves, and of fields whose granularity depends on the schema.
+fn drop_unmodelled(fields: &mut Value) {
     if let Value::Object(fields) = fields {
         fields.retain(|name, _| ![".", "f:containers", "f:controllerRef"].contains(&name.as_str()));
-        fields.values_mut().for_each(drop_marks);
+        fields.values_mut().for_each(drop_unmodelled);
     }
 }

@@ -1,4 +1,4 @@
-//! The custom resources in a real API server: definitions installed, objects of any kind.
+//! Installs CRDs, and accesses custom resources by kind.
 
 use crate::eventually;
 use anyhow::Result;
@@ -10,8 +10,8 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 use std::time::Duration;
 
-/// Installs the definitions and waits until the API server serves them.
-pub async fn install_definitions(client: &Client) -> Result<Vec<CustomResourceDefinition>> {
+/// Installs the CRDs of the operator and waits until the API server serves them.
+pub async fn install_crds(client: &Client) -> Result<Vec<CustomResourceDefinition>> {
     let definitions = slinky_api::crd::all()?;
     for definition in &definitions {
         install(client, definition).await?;
@@ -19,8 +19,8 @@ pub async fn install_definitions(client: &Client) -> Result<Vec<CustomResourceDe
     Ok(definitions)
 }
 
-/// Installs a definition of ServiceMonitors that accepts anything.
-pub async fn install_service_monitors(client: &Client) -> Result<()> {
+/// Installs a CRD of ServiceMonitors whose schema accepts anything.
+pub async fn install_service_monitor_crd(client: &Client) -> Result<()> {
     let definition = json!({
         "metadata": { "name": "servicemonitors.monitoring.coreos.com" },
         "spec": {
@@ -44,11 +44,11 @@ async fn install(client: &Client, definition: &CustomResourceDefinition) -> Resu
     let name = definition.name_any();
     api.patch(&name, &PatchParams::apply("e2e").force(), &Patch::Apply(definition)).await?;
     eventually(
-        "definition is served",
+        "an established CRD",
         Duration::from_secs(20),
         || async { Ok(api.get(&name).await?) },
-        |seen| {
-            seen.status
+        |crd| {
+            crd.status
                 .iter()
                 .flat_map(|status| status.conditions.iter().flatten())
                 .any(|condition| condition.type_ == "Established" && condition.status == "True")
@@ -58,18 +58,18 @@ async fn install(client: &Client, definition: &CustomResourceDefinition) -> Resu
     Ok(())
 }
 
-/// How the API server names a kind of ours.
-pub fn resource(kind: &str) -> ApiResource {
+/// The API resource of one of our kinds.
+pub fn api_resource(kind: &str) -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk(slinky_api::GROUP, slinky_api::VERSION, kind))
 }
 
-/// Objects of one of our kinds, known by its name only.
-pub fn api(client: &Client, namespace: &str, kind: &str) -> Api<DynamicObject> {
-    Api::namespaced_with(client.clone(), namespace, &resource(kind))
+/// Untyped access to objects of one of our kinds.
+pub fn dynamic_api(client: &Client, namespace: &str, kind: &str) -> Api<DynamicObject> {
+    Api::namespaced_with(client.clone(), namespace, &api_resource(kind))
 }
 
-/// Creates an object with a request in which an unknown field is an error, as kubectl does.
-pub async fn create_strictly(
+/// Creates an object with strict field validation, as kubectl does: an unknown field is an error.
+pub async fn create_strict(
     client: &Client,
     api: &Api<DynamicObject>,
     object: &DynamicObject,

@@ -1,0 +1,85 @@
+//! Objects that the tests of several controllers apply, and checks that they share.
+
+use crate::test_env::TestEnv;
+use anyhow::{Result, ensure};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::{Secret, Service};
+use kube::{Resource, ResourceExt};
+use operator_runtime::apply::Object;
+use serde_json::{Value, json};
+use slinky_api::v1beta1::Controller;
+
+/// The Controller of [`apply_controller`].
+pub const CONTROLLER: &str = "slurm";
+
+/// Applies a Secret with these keys and values.
+pub async fn apply_secret(env: &TestEnv, name: &str, content: &[(&str, &str)]) -> Result<Secret> {
+    env.apply(name, json!({ "data": secret_data(content) })).await
+}
+
+/// Deletes a Secret that an object refers to, applies it without the referenced key and then as it was; fails unless the
+/// object reports both.
+pub async fn ensure_missing_key_is_reported<K: Object>(
+    env: &TestEnv,
+    object: &str,
+    secret: &str,
+    (key, value): (&str, &str),
+) -> Result<()> {
+    env.delete::<Secret>(secret).await?;
+    let message = env.wait_for_degraded::<K>(object, "SecretMissing").await?;
+    ensure!(message.contains(&format!("Secret {secret} does not exist")), "{message}");
+    apply_secret(env, secret, &[("another", value)]).await?;
+    let message = env.wait_for_degraded::<K>(object, "SecretKeyMissing").await?;
+    ensure!(message.contains(&format!("Secret {secret} has no key {key:?}")), "{message}");
+    apply_secret(env, secret, &[(key, value)]).await?;
+    env.wait_for_ready_reason::<K>(object, "RollingOut").await?;
+    Ok(())
+}
+
+/// The data of a Secret with these keys and values.
+pub fn secret_data(content: &[(&str, &str)]) -> Value {
+    content.iter().map(|(key, text)| ((*key).to_owned(), json!(ByteString((*text).into())))).collect()
+}
+
+/// Applies the Controller that other resources refer to.
+pub async fn apply_controller(env: &TestEnv) -> Result<Controller> {
+    let key = |name: &str| json!({ "name": "auth", "key": name });
+    let spec = json!({ "slurmKeyRef": key("slurm.key"), "jwtKeyRef": key("jwt.key") });
+    env.apply(CONTROLLER, json!({ "spec": spec })).await
+}
+
+/// An object with this spec, in which some top-level fields are replaced.
+pub fn with_spec(mut spec: Value, replaced: &Value) -> Value {
+    for (field, value) in replaced.as_object().into_iter().flatten() {
+        spec[field] = value.clone();
+    }
+    json!({ "spec": spec })
+}
+
+/// Applies a Service that a controller must not touch because of its metadata.
+pub async fn apply_foreign_service(env: &TestEnv, name: &str, metadata: &Value) -> Result<Service> {
+    env.apply(name, json!({ "metadata": metadata, "spec": { "ports": [{ "port": 1 }] } })).await
+}
+
+/// The spec of a Deployment or StatefulSet without pods that a controller must not touch.
+pub fn foreign_workload_spec(labels: &Value) -> Value {
+    let pod = json!({ "containers": [{ "name": "theirs", "image": "theirs" }] });
+    let template = json!({ "metadata": { "labels": labels }, "spec": pod });
+    json!({ "replicas": 0, "selector": { "matchLabels": labels }, "template": template })
+}
+
+/// Fails unless an object has one owner, which controls it.
+pub fn ensure_controlled_by<K: Object>(object: &K, owner: &impl Object) -> Result<()> {
+    let references = object.owner_references();
+    let is_controlled = references.len() == 1
+        && Some(&references[0].uid) == owner.meta().uid.as_ref()
+        && references[0].controller == Some(true);
+    ensure!(is_controlled, "owners of {} {}: {references:?}", K::kind(&()), object.name_any());
+    Ok(())
+}
+
+/// Whether a field manager has written an object other than its status.
+pub fn is_managed_by(object: &impl Resource, manager: &str) -> bool {
+    let entries = object.meta().managed_fields.iter().flatten();
+    entries.into_iter().any(|entry| entry.manager.as_deref() == Some(manager) && entry.subresource.is_none())
+}
