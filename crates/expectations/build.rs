@@ -1,4 +1,4 @@
-//! Generates the protocol's types. `protox` reads the proto file, so that no `protoc` is needed.
+//! Generates the protocol's types. `protox` compiles the proto file, so that no `protoc` is needed.
 
 use std::error::Error;
 

@@ -1,4 +1,4 @@
-//! The service inside of the one nodeset-controller replica that is active.
+//! The service inside the only active nodeset-controller replica.
 
 use crate::machine::{Machine, Parameters};
 use crate::messages::{Answer, Basis, BatchId, Begin, Heartbeat, ReplicaId, Status};
@@ -9,49 +9,50 @@ use futures::future::BoxFuture;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// The time since any fixed moment, on a clock that runs while the machine sleeps.
+/// The time since an arbitrary fixed moment, on a clock that runs during suspend.
 pub type Clock = Arc<dyn Fn() -> Duration + Send + Sync>;
 
 /// A [`Machine`] whose only member is the replica that it runs in.
 pub struct Embedded {
+    /// A `std` mutex because it is poisoned by a panic: a machine that panicked in the middle of a change may have lost
+    /// track of an open batch, so it must not answer any more.
     machine: Mutex<Machine>,
     clock: Clock,
     timing: Timing,
 }
 
 impl Embedded {
-    /// A service that leads from now on; refused if the constants could let batches meet.
+    /// A service that leads from now on; an error if the timing constants do not keep batches apart.
     pub fn new(parameters: Parameters, clock: Clock, replica: ReplicaId) -> Result<Self, TimingError> {
         let timing = parameters.timing;
         timing.check()?;
         let now = clock();
         let mut machine = Machine::new(parameters, now);
-        // The machine is never ticked, so this one heartbeat lasts.
+        // The machine is never ticked, so the replica stays live without further heartbeats.
         machine.heartbeat(&Heartbeat { replica, leaving: false }, now);
         Ok(Self { machine: Mutex::new(machine), clock, timing })
     }
 
-    /// What the service knows.
+    /// State of the service.
     pub fn status(&self) -> Result<Status, Unavailable> {
-        self.ask(Machine::status)
+        self.call(Machine::status)
     }
 
-    /// Asks the machine at the present time, which is read after it is this caller's turn. A machine that a panic left
-    /// half changed is not asked again: to stop is safe, to go on is not.
-    fn ask<T>(&self, question: impl FnOnce(&mut Machine, Duration) -> T) -> Result<T, Unavailable> {
+    /// Calls the machine with the present time, which is read after the lock was acquired.
+    fn call<T>(&self, method: impl FnOnce(&mut Machine, Duration) -> T) -> Result<T, Unavailable> {
         let mut machine = self.machine.lock().map_err(|poisoned| Unavailable(poisoned.to_string().into()))?;
         let now = (self.clock)();
-        Ok(question(&mut machine, now))
+        Ok(method(&mut machine, now))
     }
 }
 
 impl Expectations for Embedded {
     fn begin(&self, request: Begin) -> BoxFuture<'_, Result<Answer, Unavailable>> {
-        async move { self.ask(|machine, now| machine.begin(&request, now)) }.boxed()
+        async move { self.call(|machine, now| machine.begin(&request, now)) }.boxed()
     }
 
     fn done(&self, batch: BatchId) -> BoxFuture<'_, Result<Option<Basis>, Unavailable>> {
-        async move { self.ask(|machine, now| machine.done(&batch, now)) }.boxed()
+        async move { self.call(|machine, now| machine.done(&batch, now)) }.boxed()
     }
 
     /// The only member owns everything.
@@ -112,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn the_only_replica_creates_at_once_and_deletes_after_the_hold_of_the_start() {
+    fn after_start_creates_are_granted_at_once_and_deletes_after_hold() {
         let seconds = Arc::new(AtomicU64::new(1_000_000));
         let service = embedded(&seconds);
         let creates = Ops { creates: 3, ..Ops::default() };
@@ -134,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn the_replica_stays_a_member_without_heartbeats_and_is_the_only_one() {
+    fn replica_stays_the_only_member_without_heartbeats() {
         let seconds = Arc::new(AtomicU64::new(0));
         let service = embedded(&seconds);
         seconds.fetch_add(86_400, Ordering::Relaxed);
@@ -146,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_is_asked_when_its_answer_is_awaited() {
+    fn begin_has_no_effect_until_it_is_polled() {
         let service = embedded(&Arc::new(AtomicU64::new(0)));
         drop(service.begin(request(REPLICA, 1, None, Ops::default())));
         assert_eq!(service.status().unwrap().counters.need_fresh, 0);
@@ -155,27 +156,27 @@ mod tests {
     }
 
     #[test]
-    fn constants_that_let_batches_meet_are_refused() {
+    fn invalid_timing_constants_are_refused() {
         let timing = Timing { grace: Duration::ZERO, ..Timing::default() };
         let refused = Embedded::new(parameters(timing), Arc::new(|| Duration::ZERO), REPLICA.into()).err();
         assert!(matches!(refused, Some(TimingError::Grace(_))), "{refused:?}");
     }
 
     #[test]
-    fn a_machine_that_a_panic_may_have_broken_answers_nothing() {
-        let broken = Arc::new(AtomicU64::new(0));
+    fn machine_that_panicked_does_not_answer_any_more() {
+        let fault = Arc::new(AtomicU64::new(0));
         let clock: Clock = {
-            let broken = Arc::clone(&broken);
+            let fault = Arc::clone(&fault);
             Arc::new(move || {
-                assert_eq!(broken.load(Ordering::Relaxed), 0, "the clock broke");
+                assert_eq!(fault.load(Ordering::Relaxed), 0, "injected panic");
                 Duration::ZERO
             })
         };
         let service = Embedded::new(parameters(Timing::default()), clock, REPLICA.into()).unwrap();
-        broken.store(1, Ordering::Relaxed);
+        fault.store(1, Ordering::Relaxed);
         assert!(catch_unwind(AssertUnwindSafe(|| service.status())).is_err());
-        broken.store(0, Ordering::Relaxed);
+        fault.store(0, Ordering::Relaxed);
         let answer = service.begin(request(REPLICA, 1, None, Ops::default())).now_or_never().unwrap();
-        assert_eq!(answer.unwrap_err().to_string(), "the expectations service gave no answer");
+        assert_eq!(answer.unwrap_err().to_string(), "the expectations service did not answer");
     }
 }

@@ -1,11 +1,11 @@
-//! Keeps the batches of several active nodeset-controller replicas apart.
+//! Coordinates write batches of several active nodeset-controller replicas.
 //!
-//! A replica asks before the first write of a batch ([`Expectations::begin`]) and says when every write was answered
-//! ([`Expectations::done`]). One batch per NodeSet is open at a time; it is granted only to a plan whose view holds
-//! everything that earlier batches did, and within budgets shared by all replicas.
+//! A replica requests a batch before its first write ([`Expectations::begin`]) and ends it when every write was
+//! answered ([`Expectations::done`]). One batch per NodeSet is open at a time; it is granted only to a plan whose view contains
+//! the effects of all earlier batches, and within budgets shared by all replicas.
 //!
-//! [`Machine`] decides all this without clock and without I/O, [`Embedded`] runs it inside of the one replica that is
-//! active, and [`BatchClock`] tells a holder until when it may send.
+//! [`Machine`] is the state machine of the service, without clock and I/O. [`Embedded`] runs it inside the only active
+//! replica. [`BatchClock`] is the deadline of a batch on its holder's clock.
 
 mod embedded;
 mod machine;
@@ -24,28 +24,28 @@ pub use messages::{
 };
 pub use ownership::owner_of;
 pub use replica::BatchClock;
-pub use timing::{Below, Timing, TimingError};
+pub use timing::{BelowMinimum, Timing, TimingError};
 
 use futures::future::BoxFuture;
 use std::error::Error;
 
-/// Whom a replica asks, in its own process or over the network.
+/// The expectations service as a replica calls it, in its own process or over the network.
 pub trait Expectations: Send + Sync {
-    /// Asks to perform a batch. Repeating a request with the same batch id is safe and gives the same grant.
+    /// Requests a batch. Repeating a request with the same batch id is safe and returns the same grant.
     fn begin(&self, request: Begin) -> BoxFuture<'_, Result<Answer, Unavailable>>;
 
-    /// Ends a batch all of whose writes were answered, and gives the basis of a view that has seen its results; none
-    /// if the batch is not known (any more). Safe to repeat.
+    /// Ends a batch whose writes were all answered, and returns the basis for views that contain its results; `None` if
+    /// the service does not know the batch (any more). Safe to repeat.
     fn done(&self, batch: BatchId) -> BoxFuture<'_, Result<Option<Basis>, Unavailable>>;
 
-    /// Whether the NodeSets of a cluster are this replica's, as far as it knows.
+    /// Whether this replica owns the NodeSets of a cluster, by the last membership it received.
     fn owns(&self, cluster_key: &str) -> bool;
 
-    /// The constants that holder and service must agree on.
+    /// The timing constants that holder and service must agree on.
     fn timing(&self) -> Timing;
 }
 
-/// Nobody can say whether a batch may begin, so none may.
+/// The service did not answer, so no batch may begin.
 #[derive(Debug, thiserror::Error)]
-#[error("the expectations service gave no answer")]
+#[error("the expectations service did not answer")]
 pub struct Unavailable(#[source] pub Box<dyn Error + Send + Sync>);

@@ -1,21 +1,21 @@
-//! Decides which batch may begin: the whole service but its clock, its network and its lead.
+//! The state machine of the service, without clock, network and leader election: decides which batch may begin.
 //!
-//! Time comes in with every message, as the time since any fixed moment; it is read after the message was received.
-//! A [`tick`](Machine::tick) is due about every second; nothing but the membership depends on it.
+//! Every call carries the time since an arbitrary fixed moment, read after the message was received. A
+//! [`tick`](Machine::tick) is due about every second; only the membership depends on it.
 //!
-//! A NodeSet is **open** while a batch of it was granted and neither ended nor ran out. A batch that runs out is
-//! unknown, never done. One that only creates runs out after the lease already and leaves its NodeSet **half open** until
-//! the hold is over and its last write must have landed; meanwhile only creates are granted. A new epoch knows nothing
-//! of the batches of the last one, so it starts with every NodeSet half open.
+//! A NodeSet is **open** from the grant of a batch until the batch ends or runs out. The outcome of a batch that ran
+//! out is unknown: it never counts as done. A batch that only creates runs out after the lease already and leaves its
+//! NodeSet **half open** until the hold is over and its last write must have landed; until then only creates are
+//! granted. A new epoch knows no batches of the previous one, so it starts with every NodeSet half open.
 //!
-//! Every end of a batch or of half-open time gives the NodeSet a new number, which is what makes older views stale.
+//! Every end of a batch or of half-open time gives the NodeSet a new number, which makes older views stale.
 
 mod budget;
+mod event_counts;
 mod members;
 mod record;
 mod records;
 mod status;
-mod tally;
 #[cfg(test)]
 mod tests;
 mod waits;
@@ -26,31 +26,31 @@ use crate::messages::{
 use crate::ownership::owner_of;
 use crate::timing::Timing;
 use budget::Budget;
+use event_counts::EventCounts;
 use members::Members;
 use record::{GrantedBatch, Record};
 use records::Records;
 use std::time::Duration;
-use tally::Tally;
-use waits::wait;
+use waits::build_wait;
 
-/// The most effects that one batch has. Creates and deletes are cut to it; a request with more effects of other kinds is
-/// for the service to refuse.
+/// Maximum number of effects in one batch. Creates and deletes are cut to it; the caller of the machine refuses a
+/// request with more effects of other kinds.
 pub const OPS_PER_BATCH: u32 = 1000;
 
-/// What one life of the service is started with.
+/// Parameters of one epoch of the service.
 #[derive(Clone, Debug)]
 pub struct Parameters {
-    /// Random identity of this life.
+    /// Random identity of this epoch.
     pub epoch: Epoch,
     /// Constants shared with the replicas. Not checked here: see [`Timing::check`].
     pub timing: Timing,
-    /// How much may be in flight.
+    /// Limits of effects in flight.
     pub limits: Limits,
-    /// What is known of the life before.
+    /// How the previous epoch ended.
     pub predecessor: Predecessor,
 }
 
-/// How much all replicas together may have in flight: granted, in batches that have not ended.
+/// How many effects all replicas together may have in flight: granted, in batches that have not ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Creates of pods.
@@ -65,12 +65,12 @@ impl Default for Limits {
     }
 }
 
-/// How the life of the service before this one ended.
+/// How the previous epoch of the service ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Predecessor {
-    /// Somehow, or there was none: its batches may still have effects.
+    /// In an unknown way, or there was none: writes of its batches may still land.
     Unknown,
-    /// [Settled](Machine::is_settled), as it wrote down with the release of its lead.
+    /// [Settled](Machine::is_settled), as it recorded when it released its Lease.
     Settled,
 }
 
@@ -80,18 +80,18 @@ pub struct Machine {
     epoch: Epoch,
     timing: Timing,
     now: Duration,
-    /// When the half-open time ends with which the epoch began.
+    /// When the half-open time at the start of the epoch ends.
     epoch_half_open_until: Duration,
     stopping: bool,
     members: Members,
     records: Records,
     creates: Budget,
     deletes: Budget,
-    tally: Tally,
+    event_counts: EventCounts,
 }
 
 impl Machine {
-    /// A machine that leads since `now`.
+    /// A machine that leads from `now` on.
     pub fn new(parameters: Parameters, now: Duration) -> Self {
         let Parameters { epoch, timing, limits, predecessor } = parameters;
         let half_open = match predecessor {
@@ -108,51 +108,51 @@ impl Machine {
             records: Records::default(),
             creates: Budget::new(limits.creates),
             deletes: Budget::new(limits.deletes),
-            tally: Tally::default(),
+            event_counts: EventCounts::default(),
         }
     }
 
-    /// Answers a request for a batch.
+    /// Answers `Begin`.
     pub fn begin(&mut self, request: &Begin, now: Duration) -> Answer {
         self.advance(now);
-        if let Some(granted) = self.repeated(request) {
-            self.tally.repeated();
+        if let Some(granted) = self.open_grant(request) {
+            self.event_counts.count_repeated();
             return Answer::Granted(granted);
         }
         let answer = self.answer(request);
-        self.tally.answered(&answer);
+        self.event_counts.count_answer(&answer);
         answer
     }
 
-    /// Ends a batch. Gives the basis that its end made, again if it is repeated before the number changes; none if the
+    /// Ends a batch. Returns the basis that its end created, and the same again until the number changes; `None` if the
     /// batch ran out or is unknown.
     pub fn done(&mut self, batch: &BatchId, now: Duration) -> Option<Basis> {
         self.advance(now);
         let nodeset = self.records.nodeset_of(batch)?.clone();
-        let mut record = self.records.take_out(&nodeset)?;
+        let mut record = self.records.remove(&nodeset)?;
         let (number, ended) = record.close(batch, self.now, self.records.numbers());
-        self.records.put_in(nodeset, record);
+        self.records.insert(nodeset, record);
         if let Some(ended) = ended {
             self.release(ended.granted);
-            self.tally.closed();
+            self.event_counts.count_closed();
         }
         Some(self.basis(number))
     }
 
-    /// Notes that a replica lives, or leaves.
+    /// Extends the membership of a replica, or ends it if the replica leaves.
     pub fn heartbeat(&mut self, heartbeat: &Heartbeat, now: Duration) {
         self.advance(now);
         self.members.heartbeat(heartbeat, self.now, self.timing.dead_after);
     }
 
-    /// Lets time pass, and drops replicas that fell silent. A long gap between two ticks is a pause of the service
-    /// itself, in which it could not hear anybody.
+    /// Advances the time and removes replicas without recent heartbeats. A long gap between two ticks means that the
+    /// service itself was paused and could not receive heartbeats.
     pub fn tick(&mut self, now: Duration) {
         self.advance(now);
         self.members.tick(self.now, self.timing.dead_after);
     }
 
-    /// Who is live, and the constants that all have to agree on.
+    /// The live replicas, and the timing that all of them use.
     pub fn membership(&self) -> Membership {
         Membership {
             epoch: self.epoch.clone(),
@@ -163,35 +163,36 @@ impl Machine {
         }
     }
 
-    /// Grants nothing more, for good.
+    /// Stops granting batches, permanently.
     pub fn stop(&mut self) {
         self.stopping = true;
     }
 
-    /// Whether no batch can have effects any more, now or later: what a successor has to be told to be
+    /// Whether no write of any batch can land any more, now or later. A successor that knows this starts with
     /// [`Predecessor::Settled`].
     pub fn is_settled(&mut self, now: Duration) -> bool {
         self.advance(now);
         self.stopping && self.epoch_half_open_until <= self.now && self.records.all_settled()
     }
 
-    /// Does what time alone does. A clock that goes back stands still.
+    /// Advances the time: batches run out, half-open times end, records and places expire. Time never goes back.
     fn advance(&mut self, now: Duration) {
         self.now = self.now.max(now);
         for batch in self.records.advance(self.now) {
             self.release(batch.granted);
-            self.tally.ran_out();
+            self.event_counts.count_ran_out();
         }
-        self.creates.drop_lost_places(self.now);
-        self.deletes.drop_lost_places(self.now);
+        self.creates.expire_places(self.now);
+        self.deletes.expire_places(self.now);
     }
 
-    fn repeated(&self, request: &Begin) -> Option<Granted> {
+    /// The grant of the requested batch if it is open already.
+    fn open_grant(&self, request: &Begin) -> Option<Granted> {
         let open = self.records.get(&request.nodeset)?.open.as_ref()?;
         (open.id == request.batch).then_some(open.granted)
     }
 
-    /// The answer to a request that is no repetition of a granted one.
+    /// The answer to a request whose batch is not open.
     fn answer(&mut self, request: &Begin) -> Answer {
         let Begin { nodeset, ops, .. } = request;
         if owner_of(&request.cluster_key, self.members.live()) != Some(&request.batch.replica) {
@@ -199,26 +200,26 @@ impl Machine {
         }
         self.creates.keep_place(nodeset, ops.creates, self.now);
         self.deletes.keep_place(nodeset, ops.deletes, self.now);
-        let mut record = match self.records.take_out(nodeset) {
+        let mut record = match self.records.remove(nodeset) {
             Some(record) => record,
-            None => self.new_record(request),
+            None => self.build_record(request),
         };
         let answer = self.answer_owner(&mut record, request);
-        record.note(&answer, self.now);
-        self.records.put_in(nodeset.clone(), record);
+        record.set_answer(&answer, self.now);
+        self.records.insert(nodeset.clone(), record);
         answer
     }
 
-    fn new_record(&mut self, request: &Begin) -> Box<Record> {
+    fn build_record(&mut self, request: &Begin) -> Box<Record> {
         let half_open_until = Some(self.epoch_half_open_until).filter(|until| self.now < *until);
         Box::new(Record::new(&request.uid, half_open_until, self.now, self.records.numbers()))
     }
 
-    /// The answer to the owner of a NodeSet, whose record was taken out for it. The order of the tests matters.
+    /// The answer to the owner of a NodeSet. The order of the checks is part of the protocol.
     fn answer_owner(&mut self, record: &mut Record, request: &Begin) -> Answer {
         if let Some(reason) = self.reason_to_wait(record, request) {
-            let rest = record.half_open_until.unwrap_or_default().saturating_sub(self.now);
-            return Answer::Wait(wait(&request.nodeset, reason, rest));
+            let half_open_left = record.half_open_until.unwrap_or_default().saturating_sub(self.now);
+            return Answer::Wait(build_wait(&request.nodeset, reason, half_open_left));
         }
         record.replace_if_of_another_uid(&request.uid, self.records.numbers());
         let basis = self.basis(record.number);
@@ -228,9 +229,9 @@ impl Machine {
         self.grant(record, request)
     }
 
-    /// What stands in the way of a batch, whatever view it was planned from.
+    /// Why a batch cannot begin now, independent of the view it was planned from.
     fn reason_to_wait(&self, record: &Record, request: &Begin) -> Option<WaitReason> {
-        // One id never names two batches, whatever a replica asks for.
+        // A batch id that a replica uses twice must not open two batches.
         let is_id_taken = self.records.nodeset_of(&request.batch).is_some();
         if self.stopping {
             Some(WaitReason::Stopping)
@@ -243,15 +244,15 @@ impl Machine {
         }
     }
 
-    /// Opens the batch with as much as the budgets give, unless that is nothing at all.
+    /// Opens the batch with as many creates and deletes as the budgets allow, unless nothing of it can be granted.
     fn grant(&mut self, record: &mut Record, request: &Begin) -> Answer {
         let Begin { nodeset, ops, .. } = request;
         let room = OPS_PER_BATCH.saturating_sub(ops.others);
-        let creates = self.creates.take(nodeset, ops.creates.min(room), self.now);
-        let deletes = self.deletes.take(nodeset, ops.deletes.min(room - creates), self.now);
-        let asked_in_vain = *ops != Ops::default() && creates == 0 && deletes == 0 && ops.others == 0;
-        if asked_in_vain {
-            return Answer::Wait(wait(nodeset, WaitReason::Budget, Duration::ZERO));
+        let creates = self.creates.acquire(nodeset, ops.creates.min(room), self.now);
+        let deletes = self.deletes.acquire(nodeset, ops.deletes.min(room - creates), self.now);
+        let is_nothing_granted = *ops != Ops::default() && creates == 0 && deletes == 0 && ops.others == 0;
+        if is_nothing_granted {
+            return Answer::Wait(build_wait(nodeset, WaitReason::Budget, Duration::ZERO));
         }
         let granted = Granted { creates, deletes };
         record.open(GrantedBatch::new(request, granted, self.now, &self.timing), request.generation);

@@ -1,4 +1,4 @@
-//! What replicas and the service say to each other, as plain values.
+//! Messages between replicas and the service, as plain values.
 
 use std::fmt::{self, Display, Formatter};
 use std::sync::Arc;
@@ -27,7 +27,7 @@ impl Display for ReplicaId {
     }
 }
 
-/// Random identity of one life of the service.
+/// Random identity of one term of the service.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(Arc<str>);
 
@@ -43,8 +43,8 @@ impl Display for Epoch {
     }
 }
 
-/// Namespace and name of a NodeSet. Names of pods, claims and Slurm nodes come from them, so a NodeSet that was made
-/// anew has to wait for the batch of its predecessor.
+/// Namespace and name of a NodeSet. Names of pods, claims and Slurm nodes derive from them, so a NodeSet that was
+/// re-created has to wait for the open batch of its predecessor.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeSetName {
     /// The namespace.
@@ -59,10 +59,10 @@ impl Display for NodeSetName {
     }
 }
 
-/// Names one batch for ever.
+/// Unique id of a batch.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BatchId {
-    /// Who holds the batch.
+    /// The holder of the batch.
     pub replica: ReplicaId,
     /// Chosen by the replica, never used twice.
     pub counter: u64,
@@ -77,63 +77,63 @@ impl Display for BatchId {
 /// "My view contains everything up to here." Compared for equality only.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Basis {
-    /// The life of the service that took the number.
+    /// The epoch in which the number was assigned.
     pub epoch: Epoch,
-    /// Taken when a batch of the NodeSet ended, never used twice within the epoch.
+    /// Assigned when a batch of the NodeSet ended, never used twice within the epoch.
     pub number: u64,
 }
 
-/// How many effects a batch has.
+/// Number of effects in a batch, by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Ops {
     /// Pods to create, each with its claims.
     pub creates: u32,
     /// Pods to delete.
     pub deletes: u32,
-    /// All else: marks, drains, undrains, claims alone, reservations, node records, finalizers.
+    /// All other effects: marks, drains, undrains, claims alone, reservations, node records, finalizers.
     pub others: u32,
 }
 
 impl Ops {
-    /// Whether late writes of the batch can do no harm but leave a surplus pod.
+    /// Whether the batch has nothing but creates: its late writes can at worst leave a surplus pod.
     pub fn only_creates(self) -> bool {
         self.deletes == 0 && self.others == 0
     }
 }
 
-/// Asks to perform one batch, after planning and before its first effect.
+/// Requests one batch, after planning and before its first effect.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Begin {
-    /// The batch, the same in every repetition of the request.
+    /// Id of the batch, the same in every repetition of the request.
     pub batch: BatchId,
     /// `<namespace>/<name>` of the Controller: NodeSets of one Slurm cluster stay on one replica.
     pub cluster_key: String,
-    /// Whose pods.
+    /// The NodeSet that the batch writes for.
     pub nodeset: NodeSetName,
     /// UID of the NodeSet.
     pub uid: Arc<str>,
     /// Generation of the NodeSet that the plan was made from.
     pub generation: i64,
-    /// None if the replica cannot say what its view contains.
+    /// `None` if the replica cannot prove what its view contains.
     pub basis: Option<Basis>,
-    /// What the plan wants to do.
+    /// The effects of the plan.
     pub ops: Ops,
 }
 
-/// What becomes of a [`Begin`].
+/// Answer to a [`Begin`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Answer {
-    /// Perform at most so many, the first of the plan first.
+    /// Perform at most this many, in the order of the plan.
     Granted(Granted),
     /// Another replica owns the cluster key: drop the work.
     NotOwner(Membership),
-    /// Ask again later.
+    /// Repeat the request later.
     Wait(Wait),
-    /// Read everything live, plan again, and ask with this basis.
+    /// Read everything live, plan again, and send [`Begin`] with this basis.
     NeedFresh(Basis),
 }
 
-/// How much of what was asked for may be done. Other effects are never cut.
+/// How many of the requested creates and deletes may be performed. Other effects are never cut.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Granted {
     /// Pods to create.
@@ -142,45 +142,45 @@ pub struct Granted {
     pub deletes: u32,
 }
 
-/// When to ask again, and why not now.
+/// When to repeat a request, and why it was not granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Wait {
-    /// From now on; differs between NodeSets, so that they do not come back together.
+    /// Differs between NodeSets, so that they do not all retry at once.
     pub after: Duration,
-    /// What stands in the way.
+    /// Why the batch was not granted.
     pub reason: WaitReason,
 }
 
-/// What stands in the way of a batch.
+/// Why a batch was not granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum WaitReason {
     /// A batch of this NodeSet is open.
     OpenBatch,
-    /// A batch ran out, or the service is new: until the last write must have landed only creates are granted.
+    /// A batch ran out, or the service just started: only creates are granted until every earlier write has landed.
     HalfOpen,
-    /// All replicas together have as much in flight as is allowed.
+    /// All replicas together have as many creates or deletes in flight as the limits allow.
     Budget,
-    /// The service stops in good order and grants nothing more.
+    /// The service is shutting down gracefully and grants no more batches.
     Stopping,
 }
 
-/// One sign of life of a replica.
+/// Keeps a replica in the membership.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Heartbeat {
-    /// Whose.
+    /// The sender.
     pub replica: ReplicaId,
-    /// The last one: the replica stops and leaves at once.
+    /// The last heartbeat: the replica shuts down and leaves at once.
     pub leaving: bool,
 }
 
-/// Who is alive, and what all have to agree on.
+/// The live replicas, and the timing that all of them use.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Membership {
-    /// The life of the service that says so.
+    /// The epoch of the service that published it.
     pub epoch: Epoch,
-    /// Grows with every change within an epoch.
+    /// Incremented by every change within an epoch.
     pub version: u64,
-    /// Replicas that are alive, sorted.
+    /// Live replicas, sorted.
     pub live: Vec<ReplicaId>,
     /// How long a batch may send writes, counted from the first sending of its [`Begin`].
     pub lease: Duration,
@@ -188,53 +188,53 @@ pub struct Membership {
     pub grace: Duration,
 }
 
-/// What the service knows, for people and metrics.
+/// State of the service, for users and metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// Epoch and members.
+    /// Epoch and live replicas.
     pub membership: Membership,
     /// Batches that neither ended nor ran out, by NodeSet.
     pub open: Vec<OpenBatch>,
-    /// NodeSets that were told to wait and are expected back, by name.
+    /// NodeSets that were answered `Wait` and are expected to retry, by name.
     pub waiting: Vec<WaitingNodeSet>,
-    /// What happened in this epoch.
+    /// Events of this epoch.
     pub counters: Counters,
 }
 
 /// A batch that was granted and has not ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenBatch {
-    /// Whose pods.
+    /// The NodeSet that the batch writes for.
     pub nodeset: NodeSetName,
     /// The batch and its holder.
     pub batch: BatchId,
-    /// Since it was granted.
+    /// Time since it was granted.
     pub age: Duration,
-    /// What was granted.
+    /// Granted creates and deletes.
     pub granted: Granted,
-    /// Other effects, as asked for.
+    /// Other effects, as requested.
     pub others: u32,
 }
 
-/// A NodeSet whose replica was told to wait.
+/// A NodeSet whose last `Begin` was answered `Wait`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WaitingNodeSet {
-    /// Which one.
+    /// The NodeSet.
     pub nodeset: NodeSetName,
-    /// What stands in its way.
+    /// Why its batch was not granted.
     pub reason: WaitReason,
-    /// Since that reason was given first.
+    /// Time since the first answer with this reason.
     pub age: Duration,
 }
 
-/// How often what happened in an epoch.
+/// Event counts of an epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Batches opened.
     pub granted: u64,
-    /// Grants given again, because the request was repeated.
+    /// Grants returned again for a repeated request.
     pub repeated: u64,
-    /// Requests of replicas that do not own the cluster.
+    /// Requests from replicas that do not own the cluster.
     pub not_owner: u64,
     /// Waits for an open batch.
     pub wait_open_batch: u64,
@@ -242,9 +242,9 @@ pub struct Counters {
     pub wait_half_open: u64,
     /// Waits for budget.
     pub wait_budget: u64,
-    /// Waits because the service stops.
+    /// Waits because the service is shutting down.
     pub wait_stopping: u64,
-    /// Views found to be stale.
+    /// Requests planned from a stale view.
     pub need_fresh: u64,
     /// Batches ended by their holders.
     pub closed: u64,

@@ -1,10 +1,10 @@
-//! Which replica works on a Slurm cluster: a function of the live replicas alone, so that all of them agree without
-//! asking each other, and one that comes or goes moves no cluster but its own.
+//! Which replica owns a Slurm cluster: a function of the live replicas alone, so that all of them agree without
+//! communication. A replica that joins or leaves moves only its own clusters.
 
 use crate::messages::ReplicaId;
 use crate::stable_hash::stable_hash;
 
-/// The live replica that a cluster key belongs to, by rendezvous hashing; none if no replica is live.
+/// The live replica that owns a cluster key, by rendezvous hashing; `None` if no replica is live.
 pub fn owner_of<'a>(
     cluster_key: &str,
     live: impl IntoIterator<Item = &'a ReplicaId>,
@@ -29,21 +29,18 @@ mod tests {
     #[case("slurm/c", "r-1")]
     #[case("other/a", "r-0")]
     #[case("other/d", "r-2")]
-    fn owners_are_pinned_because_versions_of_a_binary_run_side_by_side(
-        #[case] key: &str,
-        #[case] owner: &str,
-    ) {
+    fn owners_are_pinned_across_versions_of_the_binary(#[case] key: &str, #[case] owner: &str) {
         let live = replicas(&["r-0", "r-1", "r-2"]);
         assert_eq!(owner_of(key, &live), Some(&ReplicaId::from(owner)));
     }
 
     #[test]
-    fn nobody_owns_anything_when_nobody_lives() {
+    fn cluster_has_no_owner_without_live_replicas() {
         assert_eq!(owner_of("slurm/a", []), None);
     }
 
     #[test]
-    fn the_order_of_the_replicas_does_not_matter() {
+    fn owner_does_not_depend_on_the_order_of_replicas() {
         let live = replicas(&["r-0", "r-1", "r-2"]);
         for key in (0..100).map(|number| format!("slurm/{number}")) {
             assert_eq!(owner_of(&key, &live), owner_of(&key, live.iter().rev()));
@@ -51,12 +48,12 @@ mod tests {
     }
 
     #[test]
-    fn a_replica_that_goes_moves_its_own_clusters_only() {
+    fn leaving_replica_moves_only_its_own_clusters() {
         let live = replicas(&["r-0", "r-1", "r-2"]);
         for key in (0..100).map(|number| format!("slurm/{number}")) {
             let before = owner_of(&key, &live).unwrap();
             let after = owner_of(&key, &live[..2]).unwrap();
-            assert!(before == after || before == &live[2], "{key} went from {before} to {after}");
+            assert!(before == after || before == &live[2], "{key} moved from {before} to {after}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! The protocol as generated from `proto/expectations/v1/expectations.proto`.
+//! Types generated from `proto/expectations/v1/expectations.proto`.
 
 #![allow(
     missing_docs,
@@ -10,14 +10,14 @@
 
 tonic::include_proto!("slinky.expectations.v1");
 
-/// A repeated `Begin` must be the same bytes, whoever built the binary: the numbers of fields are for ever.
+/// Field numbers never change: replicas and service of different versions run side by side.
 #[cfg(test)]
 mod tests {
     use super::*;
     use prost::Message;
 
     #[test]
-    fn the_wire_form_of_a_request_is_pinned() {
+    fn wire_format_of_begin_is_pinned() {
         let request = BeginRequest {
             batch_id: Some(BatchId { replica_id: "r".into(), counter: 1 }),
             cluster_key: "ns/c".into(),
@@ -36,7 +36,7 @@ mod tests {
     }
 
     #[test]
-    fn no_basis_is_not_the_basis_zero() {
+    fn absent_basis_is_not_decoded_as_zero() {
         let decoded = BeginRequest::decode([].as_slice()).unwrap();
         assert_eq!(decoded.basis, None);
     }

@@ -1,11 +1,11 @@
-//! A hash that every version of every binary computes alike.
+//! A hash that is the same in every version of every binary.
 
 use sha2::{Digest, Sha256};
 
-/// Never part of UTF-8, so that no two lists of parts read the same.
+/// Not valid in UTF-8, so that two different lists of parts never hash the same bytes.
 const END_OF_PART: [u8; 1] = [0xff];
 
-/// The hash of some texts in their order.
+/// Hashes the parts in order.
 pub fn stable_hash<const N: usize>(parts: [&str; N]) -> u64 {
     let mut hasher = Sha256::new();
     for part in parts {
@@ -20,12 +20,12 @@ mod tests {
     use super::stable_hash;
 
     #[test]
-    fn the_hash_is_pinned() {
+    fn hash_is_pinned() {
         assert_eq!(stable_hash(["slurm/cluster", "replica"]), 6_577_705_405_493_872_293);
     }
 
     #[test]
-    fn where_a_part_ends_matters() {
+    fn part_boundaries_change_the_hash() {
         assert_ne!(stable_hash(["ab", "c"]), stable_hash(["a", "bc"]));
     }
 }

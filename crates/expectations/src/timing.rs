@@ -1,40 +1,40 @@
-//! The constants that keep batches apart in time, and what must hold between them.
+//! The timing constants of the protocol and the inequalities between them.
 //!
-//! The last write of a batch is sent at `lease - write_limit` at the latest and lands `landing` after that at the latest,
-//! on the holder's clock from the first sending of its request. The next batch is granted at [`hold`](Timing::hold)
-//! at the earliest, on the service's clock from the later granting. The grace makes up for the difference.
+//! The last write of a batch is sent at `lease - write_limit` at the latest and lands at most `landing` later, on the
+//! holder's clock from the first sending of `Begin`. The next batch is granted at [`hold`](Timing::hold) at the earliest,
+//! on the service's clock from the grant, which is later. The grace covers the difference.
 
 use std::time::Duration;
 
-/// Time for the holder to send in, after its request had to be repeated once.
+/// Time left to send writes after `Begin` had to be repeated once.
 const TIME_TO_SEND: Duration = Duration::from_secs(5);
-/// What NTP may do to a clock's rate.
-const CLOCK_SLEW_PPM: u32 = 500;
-/// How many of Slurm's message timeouts a write to it may take to land.
-const MESSAGES_TO_LAND: u32 = 4;
-/// Heartbeats that may be lost.
-const HEARTBEATS_TO_LIVE: u32 = 3;
+/// The rate at which NTP may slew a clock.
+const NTP_SLEW_PPM: u32 = 500;
+/// A write to Slurm may take this many of its message timeouts to land.
+const MESSAGE_TIMEOUTS_TO_LAND: u32 = 4;
+/// A replica is dead after this many missed heartbeats at the earliest.
+const HEARTBEATS_UNTIL_DEAD: u32 = 3;
 
-/// The constants that the service and its replicas have to agree on.
+/// The timing constants that the service and the replicas have to agree on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Timing {
     /// Time limit of one write, from connecting to the answer.
     pub write_limit: Duration,
-    /// Longest time from the decision to send a write to its landing, whether or not its sender still waits.
+    /// Longest time from the check before sending a write to its landing, whether or not the client still waits.
     pub landing: Duration,
-    /// Difference of the rates of two clocks, in parts per million.
+    /// Largest difference of two clocks' rates, in parts per million.
     pub rho_ppm: u32,
-    /// Time limit of one call of the service.
+    /// Time limit of one call to the service.
     pub rpc_limit: Duration,
-    /// How long a batch may send, from the first sending of its request.
+    /// How long a batch may send writes, from the first sending of its `Begin`.
     pub lease: Duration,
-    /// How long after its lease a batch without an end still blocks the next one.
+    /// How long after its lease a batch without `Done` still blocks the next one.
     pub grace: Duration,
     /// Slurm's `MessageTimeout`.
     pub message_timeout: Duration,
-    /// How often a replica says that it lives.
+    /// Interval of a replica's heartbeats.
     pub heartbeat: Duration,
-    /// How long after its last heartbeat a replica counts as live.
+    /// Time without a heartbeat after which a replica is dead.
     pub dead_after: Duration,
 }
 
@@ -55,29 +55,29 @@ impl Default for Timing {
 }
 
 impl Timing {
-    /// How long after its granting a batch without an end keeps others than creates waiting.
+    /// How long after its grant a batch without `Done` blocks batches that do more than create.
     pub fn hold(&self) -> Duration {
         self.lease.saturating_add(self.grace)
     }
 
-    /// Refuses constants under which batches could meet.
+    /// Refuses constants under which the writes of two batches could overlap.
     pub fn check(&self) -> Result<(), TimingError> {
-        let landing_in_slurm = self.message_timeout.saturating_mul(MESSAGES_TO_LAND);
-        let heartbeats = self.heartbeat.saturating_mul(HEARTBEATS_TO_LIVE);
+        let slurm_landing = self.message_timeout.saturating_mul(MESSAGE_TIMEOUTS_TO_LAND);
+        let heartbeats = self.heartbeat.saturating_mul(HEARTBEATS_UNTIL_DEAD);
         at_least(self.write_limit, self.message_timeout, TimingError::WriteLimit)?;
-        at_least(self.landing, self.write_limit, TimingError::LandingOfAWrite)?;
-        at_least(self.landing, landing_in_slurm, TimingError::LandingInSlurm)?;
-        at_least(self.rho_ppm, CLOCK_SLEW_PPM, TimingError::Rho)?;
-        at_least(self.lease, self.least_lease(), TimingError::Lease)?;
-        at_least(self.grace, self.least_grace(), TimingError::Grace)?;
+        at_least(self.landing, self.write_limit, TimingError::LandingBelowWriteLimit)?;
+        at_least(self.landing, slurm_landing, TimingError::LandingBelowSlurm)?;
+        at_least(self.rho_ppm, NTP_SLEW_PPM, TimingError::Rho)?;
+        at_least(self.lease, self.min_lease(), TimingError::Lease)?;
+        at_least(self.grace, self.min_grace(), TimingError::Grace)?;
         at_least(self.dead_after, heartbeats, TimingError::DeadAfter)
     }
 
-    fn least_lease(&self) -> Duration {
+    fn min_lease(&self) -> Duration {
         self.write_limit.saturating_add(self.rpc_limit.saturating_mul(2)).saturating_add(TIME_TO_SEND)
     }
 
-    fn least_grace(&self) -> Duration {
+    fn min_grace(&self) -> Duration {
         let drift = self.hold().saturating_mul(self.rho_ppm.saturating_mul(2)) / 1_000_000;
         self.landing.saturating_sub(self.write_limit).saturating_add(drift)
     }
@@ -85,50 +85,50 @@ impl Timing {
 
 fn at_least<T: PartialOrd>(
     actual: T,
-    least: T,
-    error: fn(Below<T>) -> TimingError,
+    minimum: T,
+    error: fn(BelowMinimum<T>) -> TimingError,
 ) -> Result<(), TimingError> {
-    if actual < least { Err(error(Below { actual, least })) } else { Ok(()) }
+    if actual < minimum { Err(error(BelowMinimum { actual, minimum })) } else { Ok(()) }
 }
 
 /// A constant that is too small.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Below<T> {
-    /// As set.
+pub struct BelowMinimum<T> {
+    /// The configured value.
     pub actual: T,
-    /// As it has to be.
-    pub least: T,
+    /// The smallest valid value.
+    pub minimum: T,
 }
 
-/// Which constant is too small, and for what.
+/// The constant that is too small.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TimingError {
-    /// A write would be given up while Slurm may still answer.
-    #[error("the time limit of a write is {:?}, below Slurm's MessageTimeout of {:?}", .0.actual, .0.least)]
-    WriteLimit(Below<Duration>),
-    /// A write could be answered after it was thought to have landed.
-    #[error("the landing time of a write is {:?}, below its time limit of {:?}", .0.actual, .0.least)]
-    LandingOfAWrite(Below<Duration>),
-    /// Slurm could carry out a write after it was thought to have landed.
-    #[error("the landing time of a write is {:?}, below {:?}: four times Slurm's MessageTimeout", .0.actual, .0.least)]
-    LandingInSlurm(Below<Duration>),
-    /// Clocks differ by more.
-    #[error("the difference of clock rates is {} ppm, below the {} ppm of NTP", .0.actual, .0.least)]
-    Rho(Below<u32>),
-    /// No time to send is left after one repeated request.
-    #[error("the lease is {:?}, below {:?}: one write, two calls and 5 s to send in", .0.actual, .0.least)]
-    Lease(Below<Duration>),
-    /// A late write of one batch could meet the next batch.
-    #[error("the grace is {:?}, below {:?}: the landing of the last write and the drift of clocks", .0.actual, .0.least)]
-    Grace(Below<Duration>),
-    /// A lost heartbeat would end a membership.
-    #[error("a replica is dead after {:?}, below {:?}: three heartbeats", .0.actual, .0.least)]
-    DeadAfter(Below<Duration>),
+    /// A write would time out while Slurm may still answer.
+    #[error("the time limit of a write is {:?}, below Slurm's MessageTimeout of {:?}", .0.actual, .0.minimum)]
+    WriteLimit(BelowMinimum<Duration>),
+    /// A write could be answered after its assumed landing.
+    #[error("the landing time of a write is {:?}, below its time limit of {:?}", .0.actual, .0.minimum)]
+    LandingBelowWriteLimit(BelowMinimum<Duration>),
+    /// Slurm could perform a write after its assumed landing.
+    #[error("the landing time of a write is {:?}, below {:?}: four times Slurm's MessageTimeout", .0.actual, .0.minimum)]
+    LandingBelowSlurm(BelowMinimum<Duration>),
+    /// Clocks differ by more than assumed.
+    #[error("the difference of clock rates is {} ppm, below the {} ppm of NTP", .0.actual, .0.minimum)]
+    Rho(BelowMinimum<u32>),
+    /// No time to send writes is left after `Begin` was repeated once.
+    #[error("the lease is {:?}, below {:?}: one write, two calls to the service and 5 s to send writes", .0.actual, .0.minimum)]
+    Lease(BelowMinimum<Duration>),
+    /// A late write could land after the next batch was granted.
+    #[error("the grace is {:?}, below {:?}: the landing of the last write and the drift of clocks", .0.actual, .0.minimum)]
+    Grace(BelowMinimum<Duration>),
+    /// One lost heartbeat would remove a replica from the membership.
+    #[error("a replica is dead after {:?}, below {:?}: three heartbeats", .0.actual, .0.minimum)]
+    DeadAfter(BelowMinimum<Duration>),
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Below, Timing, TimingError};
+    use super::{BelowMinimum, Timing, TimingError};
     use rstest::rstest;
     use std::time::Duration;
 
@@ -137,48 +137,45 @@ mod tests {
     }
 
     #[test]
-    fn the_defaults_hold() {
+    fn defaults_satisfy_every_inequality() {
         assert_eq!(Timing::default().check(), Ok(()));
         assert_eq!(Timing::default().hold(), millis(60_000));
     }
 
-    /// Each line of the table at its limit, and just below.
+    /// Each constant at its minimum, and just below.
     #[rstest]
     #[case::write_limit(
         |timing: &mut Timing, less| timing.write_limit = millis(10_000 - less),
-        TimingError::WriteLimit(Below { actual: millis(9_999), least: millis(10_000) })
+        TimingError::WriteLimit(BelowMinimum { actual: millis(9_999), minimum: millis(10_000) })
     )]
-    #[case::landing_of_a_write(
+    #[case::landing_below_write_limit(
         |timing: &mut Timing, less| {
             timing.write_limit = millis(40_000);
             timing.landing = millis(40_000 - less);
             timing.lease = millis(60_000);
         },
-        TimingError::LandingOfAWrite(Below { actual: millis(39_999), least: millis(40_000) })
+        TimingError::LandingBelowWriteLimit(BelowMinimum { actual: millis(39_999), minimum: millis(40_000) })
     )]
-    #[case::landing_in_slurm(
+    #[case::landing_below_slurm(
         |timing: &mut Timing, less| timing.landing = millis(40_000 - less),
-        TimingError::LandingInSlurm(Below { actual: millis(39_999), least: millis(40_000) })
+        TimingError::LandingBelowSlurm(BelowMinimum { actual: millis(39_999), minimum: millis(40_000) })
     )]
     #[case::lease(
         |timing: &mut Timing, less| timing.lease = millis(19_000 - less),
-        TimingError::Lease(Below { actual: millis(18_999), least: millis(19_000) })
+        TimingError::Lease(BelowMinimum { actual: millis(18_999), minimum: millis(19_000) })
     )]
     #[case::grace(
         |timing: &mut Timing, less| {
             timing.lease = millis(28_800);
             timing.grace = millis(31_200 - less);
         },
-        TimingError::Grace(Below { actual: millis(31_199), least: Duration::from_micros(31_199_980) })
+        TimingError::Grace(BelowMinimum { actual: millis(31_199), minimum: Duration::from_micros(31_199_980) })
     )]
     #[case::dead_after(
         |timing: &mut Timing, less| timing.dead_after = millis(6_000 - less),
-        TimingError::DeadAfter(Below { actual: millis(5_999), least: millis(6_000) })
+        TimingError::DeadAfter(BelowMinimum { actual: millis(5_999), minimum: millis(6_000) })
     )]
-    fn a_constant_just_below_its_limit_is_refused(
-        #[case] set: fn(&mut Timing, u64),
-        #[case] error: TimingError,
-    ) {
+    fn constant_below_its_minimum_is_refused(#[case] set: fn(&mut Timing, u64), #[case] error: TimingError) {
         let mut timing = Timing::default();
         set(&mut timing, 0);
         assert_eq!(timing.check(), Ok(()));
@@ -187,11 +184,11 @@ mod tests {
     }
 
     #[test]
-    fn clocks_are_not_thought_to_be_better_than_ntp_makes_them() {
+    fn clock_rate_difference_below_ntp_slew_is_refused() {
         let mut timing = Timing { rho_ppm: 500, ..Timing::default() };
         assert_eq!(timing.check(), Ok(()));
         timing.rho_ppm = 499;
-        assert_eq!(timing.check(), Err(TimingError::Rho(Below { actual: 499, least: 500 })));
+        assert_eq!(timing.check(), Err(TimingError::Rho(BelowMinimum { actual: 499, minimum: 500 })));
     }
 
     #[rstest]
@@ -199,7 +196,7 @@ mod tests {
     #[case::landing(Timing { landing: Duration::MAX, ..Timing::default() })]
     #[case::drift(Timing { rho_ppm: u32::MAX, ..Timing::default() })]
     #[case::message_timeout(Timing { message_timeout: Duration::MAX, ..Timing::default() })]
-    fn absurd_constants_are_refused_without_a_panic(#[case] timing: Timing) {
+    fn overflowing_constants_are_refused_without_a_panic(#[case] timing: Timing) {
         assert!(timing.check().is_err());
     }
 }

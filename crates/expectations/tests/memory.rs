@@ -1,4 +1,4 @@
-//! The state of the service is small, whatever the number of NodeSets.
+//! Memory use of the service's state.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a panic is how a test fails")]
 
@@ -10,14 +10,14 @@ use std::time::Duration;
 const NODESETS: u64 = 10_000;
 const REPLICA: &str = "6f1f4a52-4c4a-4b0e-9f6e-2d3f0c8a7b11";
 
-/// Memory of this process in KiB.
-fn resident() -> u64 {
+/// Resident memory of this process in KiB.
+fn resident_kib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-/// As it comes out of a message: nothing is shared with other requests.
+/// A request as it is decoded from a message: it shares no strings with other requests.
 fn request(nodeset: u64, counter: u64) -> Begin {
     Begin {
         batch: BatchId { replica: REPLICA.into(), counter },
@@ -33,10 +33,12 @@ fn request(nodeset: u64, counter: u64) -> Begin {
     }
 }
 
-/// Grants a batch and gives its request.
-fn open(machine: &mut Machine, nodeset: u64, counter: u64) -> Begin {
+/// Has a batch granted and returns its request.
+fn open_batch(machine: &mut Machine, nodeset: u64, counter: u64) -> Begin {
     let now = Duration::ZERO;
-    let Answer::NeedFresh(basis) = machine.begin(&request(nodeset, counter), now) else { panic!("known") };
+    let Answer::NeedFresh(basis) = machine.begin(&request(nodeset, counter), now) else {
+        panic!("not NeedFresh")
+    };
     let request = Begin { basis: Some(basis), ..request(nodeset, counter) };
     assert!(matches!(machine.begin(&request, now), Answer::Granted(_)));
     request
@@ -52,13 +54,13 @@ fn ten_thousand_nodesets_fit_in_ten_mebibytes() {
     };
     let mut machine = Machine::new(parameters, Duration::ZERO);
     machine.heartbeat(&Heartbeat { replica: REPLICA.into(), leaving: false }, Duration::ZERO);
-    let before = resident();
+    let before = resident_kib();
     for nodeset in 0..NODESETS {
-        let ended = open(&mut machine, nodeset, nodeset);
+        let ended = open_batch(&mut machine, nodeset, nodeset);
         machine.done(&ended.batch, Duration::ZERO);
-        open(&mut machine, nodeset, NODESETS + nodeset);
+        open_batch(&mut machine, nodeset, NODESETS + nodeset);
     }
-    let grown = resident() - before;
+    let grown = resident_kib() - before;
     println!("{grown} KiB");
     assert!(grown < 10 * 1024, "{grown} KiB for {NODESETS} NodeSets");
     assert_eq!(machine.status(Duration::ZERO).open.len(), usize::try_from(NODESETS).unwrap());

@@ -1,28 +1,28 @@
-//! Shares out what may be in flight of one kind of effect.
+//! Shares the limit of effects in flight, of one kind, among NodeSets.
 //!
-//! A NodeSet that got nothing takes a place in a first-come queue, and one op is kept for each place ahead of whoever
-//! asks. So the greedy cannot starve the modest: each is served once before anybody behind it is served.
+//! A NodeSet that is granted nothing gets a place in a first-come queue, and one op is reserved for each place ahead of
+//! a requester. So large requests cannot starve small ones: each place is served once before the places behind it.
 
 use crate::messages::NodeSetName;
 use std::time::Duration;
 
-/// A NodeSet that does not ask any more gives its place up.
-pub const PLACE_LOST_AFTER: Duration = Duration::from_secs(10);
+/// A NodeSet loses its place after this time without a request.
+pub const PLACE_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Budget {
     limit: u32,
     in_flight: u32,
-    /// NodeSets that have something in flight.
+    /// Number of NodeSets with ops in flight.
     holders: u32,
-    /// In the order in which they came.
+    /// In order of arrival.
     places: Vec<Place>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Place {
     nodeset: NodeSetName,
-    asked_at: Duration,
+    requested_at: Duration,
 }
 
 impl Budget {
@@ -30,16 +30,16 @@ impl Budget {
         Self { limit, in_flight: 0, holders: 0, places: Vec::new() }
     }
 
-    /// Takes as many as there are for this NodeSet; a place in the queue if there are none.
-    pub fn take(&mut self, nodeset: &NodeSetName, asked: u32, now: Duration) -> u32 {
-        if asked == 0 {
+    /// Puts as many of the requested ops in flight as the NodeSet may have; if none, the NodeSet gets a place.
+    pub fn acquire(&mut self, nodeset: &NodeSetName, requested: u32, now: Duration) -> u32 {
+        if requested == 0 {
             return 0;
         }
         let place = self.places.iter().position(|place| place.nodeset == *nodeset);
-        let granted = asked.min(self.offer(place));
+        let granted = requested.min(self.available(place));
         match place {
             Some(place) if granted > 0 => drop(self.places.remove(place)),
-            None if granted == 0 => self.places.push(Place { nodeset: nodeset.clone(), asked_at: now }),
+            None if granted == 0 => self.places.push(Place { nodeset: nodeset.clone(), requested_at: now }),
             Some(_) | None => {}
         }
         self.in_flight += granted;
@@ -47,13 +47,13 @@ impl Budget {
         granted
     }
 
-    /// The most that a NodeSet with this place, or without one, may get now.
-    fn offer(&self, place: Option<usize>) -> u32 {
+    /// The maximum that a NodeSet with this place, or without one, may get now.
+    fn available(&self, place: Option<usize>) -> u32 {
         let places = count(self.places.len());
         let ahead = place.map_or(places, count);
-        let rivals = self.holders + places + u32::from(place.is_none());
-        let share = self.limit.div_ceil(rivals).max(1);
-        // A holder that crashes keeps half of the limit from the others at most.
+        let contenders = self.holders + places + u32::from(place.is_none());
+        let share = self.limit.div_ceil(contenders).max(1);
+        // A crashed holder blocks at most half of the limit.
         let half = (self.limit / 2).max(1);
         self.free().saturating_sub(ahead).min(share).min(half)
     }
@@ -62,23 +62,23 @@ impl Budget {
         self.limit.saturating_sub(self.in_flight)
     }
 
-    /// Returns what a batch that ended had in flight.
+    /// Returns the ops of a batch that ended.
     pub fn release(&mut self, granted: u32) {
         self.in_flight -= granted;
         self.holders -= u32::from(granted > 0);
     }
 
-    /// A NodeSet that asks keeps its place, whatever the answer.
-    pub fn keep_place(&mut self, nodeset: &NodeSetName, asked: u32, now: Duration) {
-        if asked > 0
+    /// Keeps the place of a NodeSet that requests ops of this kind, independent of the answer.
+    pub fn keep_place(&mut self, nodeset: &NodeSetName, requested: u32, now: Duration) {
+        if requested > 0
             && let Some(place) = self.places.iter_mut().find(|place| place.nodeset == *nodeset)
         {
-            place.asked_at = now;
+            place.requested_at = now;
         }
     }
 
-    pub fn drop_lost_places(&mut self, now: Duration) {
-        self.places.retain(|place| now.saturating_sub(place.asked_at) < PLACE_LOST_AFTER);
+    pub fn expire_places(&mut self, now: Duration) {
+        self.places.retain(|place| now.saturating_sub(place.requested_at) < PLACE_TIMEOUT);
     }
 }
 
@@ -88,12 +88,12 @@ fn count(length: usize) -> u32 {
 
 #[cfg(test)]
 impl Budget {
-    /// What is in flight, and of how many NodeSets.
-    pub fn used(&self) -> (u32, u32) {
+    /// Ops in flight, and the number of NodeSets that have any.
+    pub fn usage(&self) -> (u32, u32) {
         (self.in_flight, self.holders)
     }
 
-    /// Who waits, the first to be served first.
+    /// NodeSets with a place, in order of arrival.
     pub fn queue(&self) -> Vec<&NodeSetName> {
         self.places.iter().map(|place| &place.nodeset).collect()
     }

@@ -1,16 +1,16 @@
-//! Which replicas are live. Safety does not depend on it: it only says who works on what.
+//! Which replicas are live. Safety does not depend on it: it only distributes the clusters.
 
 use crate::messages::{Heartbeat, ReplicaId};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Ticks that are further apart show that the service itself stood still.
-const PAUSE: Duration = Duration::from_secs(2);
+/// A larger gap between ticks means that the service itself was paused.
+const MAX_TICK_GAP: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Members {
     version: u64,
-    /// When each live replica counts as dead.
+    /// When each live replica becomes dead without another heartbeat.
     deadlines: BTreeMap<ReplicaId, Duration>,
     last_tick: Duration,
 }
@@ -35,17 +35,17 @@ impl Members {
         } else {
             self.deadlines.insert(replica.clone(), now.saturating_add(dead_after)).is_some()
         };
-        // A live replica that leaves is a change, as is one that was not live and stays.
+        // The set changes when a live replica leaves and when a replica that was not live joins.
         if was_live == *leaving {
             self.version += 1;
         }
     }
 
-    /// Drops the dead. Heartbeats that came while the service stood still were not heard, so a pause kills nobody.
+    /// Removes dead replicas. The service receives no heartbeats while it is paused, so a pause extends all deadlines.
     pub fn tick(&mut self, now: Duration, dead_after: Duration) {
         let gap = now.saturating_sub(self.last_tick);
         self.last_tick = now;
-        if gap > PAUSE {
+        if gap > MAX_TICK_GAP {
             let latest = now.saturating_add(dead_after);
             for deadline in self.deadlines.values_mut() {
                 *deadline = deadline.saturating_add(gap).min(latest);

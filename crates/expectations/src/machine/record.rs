@@ -1,15 +1,15 @@
-//! What the service knows of one NodeSet, and how that changes.
+//! The service's record of one NodeSet, and its transitions.
 
-use super::budget::PLACE_LOST_AFTER;
+use super::budget::PLACE_TIMEOUT;
 use crate::messages::{Answer, BatchId, Begin, Granted, Wait, WaitReason};
 use crate::timing::Timing;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A NodeSet without work is forgotten.
-const FORGOTTEN_AFTER: Duration = Duration::from_mins(10);
+/// A settled record is dropped after this time without a `Begin`.
+const RECORD_TTL: Duration = Duration::from_mins(10);
 
-/// Numbers of one epoch, none used twice.
+/// The source of numbers of one epoch; none is used twice.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Numbers {
     last: u64,
@@ -25,15 +25,15 @@ impl Numbers {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Record {
     uid: Arc<str>,
-    /// Of the last grant; below every real one before the first.
+    /// Generation of the last grant; 0, below every real generation, before the first grant.
     pub generation: i64,
     pub number: u64,
     pub open: Option<GrantedBatch>,
-    /// Half-open time does not end under an open batch, so this may lie in the past while there is one.
+    /// Half-open time does not end while a batch is open, so this may lie in the past then.
     pub half_open_until: Option<Duration>,
-    /// The batch whose end by its holder made the number.
+    /// The batch whose `Done` assigned the number.
     closed: Option<BatchId>,
-    asked_at: Duration,
+    requested_at: Duration,
     pub waiting: Option<Waiting>,
 }
 
@@ -65,20 +65,20 @@ impl GrantedBatch {
     }
 }
 
-/// A NodeSet that was told to come back.
+/// A NodeSet that was answered `Wait`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Waiting {
     pub reason: WaitReason,
     pub since: Duration,
-    /// When it is not expected any more.
+    /// When its retry is not expected any more.
     pub until: Duration,
 }
 
-/// What time did to a record.
-pub enum Passed {
-    RanOut(GrantedBatch),
-    HalfOpenOver,
-    Forgotten,
+/// A transition of a record that is caused by time alone.
+pub enum Expiry {
+    BatchRanOut(GrantedBatch),
+    HalfOpenEnded,
+    RecordExpired,
 }
 
 impl Record {
@@ -95,63 +95,63 @@ impl Record {
             open: None,
             half_open_until,
             closed: None,
-            asked_at: now,
+            requested_at: now,
             waiting: None,
         }
     }
 
-    /// When time alone changes the record next.
+    /// When [`expire`](Self::expire) is due.
     pub fn due_at(&self) -> Duration {
         match (&self.open, self.half_open_until) {
             (Some(batch), _) => batch.runs_out_at,
             (None, Some(until)) => until,
-            (None, None) => self.asked_at.saturating_add(FORGOTTEN_AFTER),
+            (None, None) => self.requested_at.saturating_add(RECORD_TTL),
         }
     }
 
-    /// Changes the record as is due.
-    pub fn pass(&mut self, numbers: &mut Numbers) -> Passed {
+    /// Performs the transition that is due.
+    pub fn expire(&mut self, numbers: &mut Numbers) -> Expiry {
         if let Some(batch) = self.open.take() {
             self.renumber(numbers);
             if batch.runs_out_at < batch.landed_at {
                 self.half_open_until = self.half_open_until.max(Some(batch.landed_at));
             }
-            Passed::RanOut(batch)
+            Expiry::BatchRanOut(batch)
         } else if self.half_open_until.take().is_some() {
             self.renumber(numbers);
-            Passed::HalfOpenOver
+            Expiry::HalfOpenEnded
         } else {
-            Passed::Forgotten
+            Expiry::RecordExpired
         }
     }
 
-    /// Batches of which the record can say something.
+    /// The open batch and the batch that was closed last.
     pub fn batches(&self) -> impl Iterator<Item = &BatchId> {
         self.open.iter().map(|batch| &batch.id).chain(&self.closed)
     }
 
-    /// Whether all writes of all batches must have landed.
+    /// Whether every write of every batch must have landed.
     pub fn is_settled(&self) -> bool {
         self.open.is_none() && self.half_open_until.is_none()
     }
 
-    /// Notes that the owner asked, and what it was told.
-    pub fn note(&mut self, answer: &Answer, now: Duration) {
-        self.asked_at = now;
+    /// Stores the time and the answer of a `Begin` of the owner.
+    pub fn set_answer(&mut self, answer: &Answer, now: Duration) {
+        self.requested_at = now;
         self.waiting = match answer {
             Answer::Wait(Wait { after, reason }) => {
                 let before = self.waiting.filter(|waiting| waiting.reason == *reason && now < waiting.until);
                 Some(Waiting {
                     reason: *reason,
                     since: before.map_or(now, |waiting| waiting.since),
-                    until: now.saturating_add(*after).saturating_add(PLACE_LOST_AFTER),
+                    until: now.saturating_add(*after).saturating_add(PLACE_TIMEOUT),
                 })
             }
             Answer::Granted(_) | Answer::NeedFresh(_) | Answer::NotOwner(_) => None,
         };
     }
 
-    /// A NodeSet that was made anew shares nothing with its predecessor but the wait for its writes.
+    /// A re-created NodeSet shares only the open batch and the half-open time with its predecessor.
     pub fn replace_if_of_another_uid(&mut self, uid: &Arc<str>, numbers: &mut Numbers) {
         if self.uid != *uid {
             self.uid = Arc::clone(uid);
@@ -165,8 +165,8 @@ impl Record {
         self.open = Some(batch);
     }
 
-    /// Ends the open batch, or says again what was said when the last one was closed: the number that its end made, and
-    /// what is released. `batch` is one of [these](Self::batches).
+    /// Ends the open batch. Returns the number that its end assigned and the batch to release; for the batch that was
+    /// closed last, the same number and no batch. `batch` is one of [these](Self::batches).
     pub fn close(
         &mut self,
         batch: &BatchId,
@@ -179,7 +179,7 @@ impl Record {
         self.renumber(numbers);
         let number = self.number;
         self.closed = Some(batch.clone());
-        // The view of this holder may miss what landed in half-open time, so its basis is void at once.
+        // The holder's view may miss creates that landed in half-open time, so the basis of this end is stale at once.
         if self.half_open_until.take_if(|until| *until <= now).is_some() {
             self.renumber(numbers);
         }

@@ -1,6 +1,6 @@
-//! All NodeSets that asked lately, found by name, by batch, and by when time changes them.
+//! Records of all NodeSets with a recent `Begin`, indexed by name, by batch and by the time of their next transition.
 
-use super::record::{GrantedBatch, Numbers, Passed, Record};
+use super::record::{Expiry, GrantedBatch, Numbers, Record};
 use crate::messages::{BatchId, NodeSetName};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -8,9 +8,9 @@ use std::time::Duration;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Records {
     numbers: Numbers,
-    /// Boxed, because nodes of a map are half empty.
+    /// Boxed, because the nodes of a `BTreeMap` have unused slots.
     by_name: BTreeMap<NodeSetName, Box<Record>>,
-    // The other two follow from the records, which are taken out of all three to be changed.
+    // Both indexes derive from the records. To change a record, remove it and insert it again.
     by_batch: BTreeMap<BatchId, NodeSetName>,
     by_due: BTreeSet<(Duration, NodeSetName)>,
 }
@@ -24,7 +24,7 @@ impl Records {
         self.by_name.iter().map(|(nodeset, record)| (nodeset, record.as_ref()))
     }
 
-    /// The NodeSet of a batch that is open, or that was the last to be ended by its holder.
+    /// The NodeSet of a batch that is open or was the last to be ended by `Done`.
     pub fn nodeset_of(&self, batch: &BatchId) -> Option<&NodeSetName> {
         self.by_batch.get(batch)
     }
@@ -33,30 +33,30 @@ impl Records {
         self.by_name.values().all(|record| record.is_settled())
     }
 
-    /// Where records take new numbers from.
+    /// The source of new numbers.
     pub fn numbers(&mut self) -> &mut Numbers {
         &mut self.numbers
     }
 
-    /// Does what is due, and gives the batches that ran out.
+    /// Performs the transitions that are due and returns the batches that ran out.
     pub fn advance(&mut self, now: Duration) -> Vec<GrantedBatch> {
         let mut ran_out = Vec::new();
         while let Some((_, nodeset)) = self.by_due.first().filter(|(due_at, _)| *due_at <= now).cloned() {
-            let Some(mut record) = self.take_out(&nodeset) else { break };
-            match record.pass(&mut self.numbers) {
-                Passed::RanOut(batch) => {
+            let Some(mut record) = self.remove(&nodeset) else { break };
+            match record.expire(&mut self.numbers) {
+                Expiry::BatchRanOut(batch) => {
                     ran_out.push(batch);
-                    self.put_in(nodeset, record);
+                    self.insert(nodeset, record);
                 }
-                Passed::HalfOpenOver => self.put_in(nodeset, record),
-                Passed::Forgotten => {}
+                Expiry::HalfOpenEnded => self.insert(nodeset, record),
+                Expiry::RecordExpired => {}
             }
         }
         ran_out
     }
 
-    /// Takes a record out to be changed: while it is out, none of its batches is found.
-    pub fn take_out(&mut self, nodeset: &NodeSetName) -> Option<Box<Record>> {
+    /// Removes a record and its index entries.
+    pub fn remove(&mut self, nodeset: &NodeSetName) -> Option<Box<Record>> {
         let (nodeset, record) = self.by_name.remove_entry(nodeset)?;
         for batch in record.batches() {
             self.by_batch.remove(batch);
@@ -65,8 +65,8 @@ impl Records {
         Some(record)
     }
 
-    /// Puts a record in, a new one or one that was taken out.
-    pub fn put_in(&mut self, nodeset: NodeSetName, record: Box<Record>) {
+    /// Inserts a record and its index entries.
+    pub fn insert(&mut self, nodeset: NodeSetName, record: Box<Record>) {
         for batch in record.batches() {
             self.by_batch.insert(batch.clone(), nodeset.clone());
         }
@@ -77,12 +77,12 @@ impl Records {
 
 #[cfg(test)]
 impl Records {
-    /// The same records with the indexes made from them.
-    pub fn indexed_anew(&self) -> Self {
-        let mut anew = Self { numbers: self.numbers.clone(), ..Self::default() };
+    /// The same records with rebuilt indexes.
+    pub fn reindexed(&self) -> Self {
+        let mut reindexed = Self { numbers: self.numbers.clone(), ..Self::default() };
         for (nodeset, record) in &self.by_name {
-            anew.put_in(nodeset.clone(), record.clone());
+            reindexed.insert(nodeset.clone(), record.clone());
         }
-        anew
+        reindexed
     }
 }

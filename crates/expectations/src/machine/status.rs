@@ -1,4 +1,4 @@
-//! What people and metrics are shown.
+//! The state of the service for users and metrics.
 
 use super::Machine;
 use super::record::Record;
@@ -6,7 +6,7 @@ use crate::messages::{NodeSetName, OpenBatch, Status, WaitingNodeSet};
 use std::time::Duration;
 
 impl Machine {
-    /// What the service knows.
+    /// State of the service.
     pub fn status(&mut self, now: Duration) -> Status {
         self.advance(now);
         let records = self.records.iter();
@@ -17,7 +17,7 @@ impl Machine {
             waiting: waiting
                 .filter_map(|(nodeset, record)| waiting_nodeset(nodeset, record, self.now))
                 .collect(),
-            counters: self.tally.counters(),
+            counters: self.event_counts.counters(),
         }
     }
 }

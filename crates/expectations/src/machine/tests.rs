@@ -1,11 +1,11 @@
-//! The machine from outside: what it answers, and when.
+//! Tests of the machine's answers and their timing.
 
 mod answers;
 mod budgets;
 mod hard_cases;
 mod members;
 mod properties;
-mod reference;
+mod simulation;
 mod times;
 
 use super::{Limits, Machine, Parameters, Predecessor};
@@ -33,7 +33,7 @@ fn nodeset(name: &str) -> NodeSetName {
     NodeSetName { namespace: "slurm".into(), name: name.into() }
 }
 
-/// For each replica a cluster key that belongs to it while all of them live.
+/// For each replica a cluster key that it owns while all of them are live.
 static KEYS: LazyLock<[String; 3]> = LazyLock::new(|| {
     let replicas = REPLICAS.map(ReplicaId::from);
     REPLICAS.map(|replica| {
@@ -42,7 +42,7 @@ static KEYS: LazyLock<[String; 3]> = LazyLock::new(|| {
     })
 });
 
-/// A machine with its clock, and replicas that make up batch ids.
+/// A machine with a clock and a counter for batch ids.
 struct Service {
     machine: Machine,
     now: Duration,
@@ -50,7 +50,7 @@ struct Service {
 }
 
 impl Service {
-    /// A service at time zero that all replicas joined.
+    /// A service at time zero with all replicas live.
     fn new(predecessor: Predecessor, limits: Limits) -> Self {
         let parameters = Parameters { epoch: EPOCH.into(), timing: Timing::default(), limits, predecessor };
         let mut machine = Machine::new(parameters, Duration::ZERO);
@@ -60,16 +60,16 @@ impl Service {
         Self { machine, now: Duration::ZERO, counter: 0 }
     }
 
-    /// One that need not wait for anything of the past.
+    /// A service whose predecessor was settled.
     fn settled() -> Self {
         Self::new(Predecessor::Settled, Limits::default())
     }
 
-    fn pass(&mut self, time: Duration) {
+    fn advance(&mut self, time: Duration) {
         self.now += time;
     }
 
-    /// A first request for a new batch of the first replica.
+    /// The first request for a new batch of the first replica, without a basis.
     fn request(&mut self, name: &str, ops: Ops) -> Begin {
         self.counter += 1;
         Begin {
@@ -91,7 +91,7 @@ impl Service {
         self.machine.done(&request.batch, self.now)
     }
 
-    /// A request with the basis that the service has for it.
+    /// A request with the basis of a `NeedFresh` answer.
     fn fresh_request(&mut self, name: &str, ops: Ops) -> Begin {
         let request = self.request(name, ops);
         let basis = need_fresh(&self.begin(&request));

@@ -1,21 +1,21 @@
-//! Every row of the table of answers, in its order.
+//! The answers of `Begin`, in the order in which the machine checks them.
 
 use super::*;
 use rstest::rstest;
 
 #[test]
-fn a_repeated_request_gets_the_same_grant() {
+fn repeated_begin_gets_the_same_grant() {
     let mut service = Service::settled();
     let ops = Ops { creates: 40, deletes: 7, others: 3 };
     let request = service.open("gpu", ops);
-    service.pass(secs(30));
+    service.advance(secs(30));
     assert_eq!(service.begin(&request), granted(40, 7));
     assert_eq!(service.machine.status(service.now).open.len(), 1);
 }
 
-/// The first test of all: a holder whose cluster moved gets its answer again.
+/// A holder whose cluster moved meanwhile gets its grant again.
 #[test]
-fn a_repeated_request_is_answered_before_ownership_is_asked() {
+fn repeated_begin_is_answered_before_ownership_is_checked() {
     let mut service = Service::settled();
     let request = service.open("gpu", CREATE);
     let leaves = Heartbeat { replica: REPLICAS[0].into(), leaving: true };
@@ -24,18 +24,20 @@ fn a_repeated_request_is_answered_before_ownership_is_asked() {
 }
 
 #[test]
-fn a_request_of_another_replica_than_the_owner_is_told_who_lives() {
+fn begin_of_a_replica_that_is_not_the_owner_gets_the_membership() {
     let mut service = Service::settled();
     let request = service.request("gpu", CREATE);
-    let stranger = Begin { cluster_key: KEYS[1].clone(), ..request };
-    let Answer::NotOwner(membership) = service.begin(&stranger) else { panic!("granted to a stranger") };
+    let not_owner = Begin { cluster_key: KEYS[1].clone(), ..request };
+    let Answer::NotOwner(membership) = service.begin(&not_owner) else {
+        panic!("granted to another replica")
+    };
     assert_eq!(membership.live, REPLICAS.map(ReplicaId::from));
     assert_eq!((membership.lease, membership.grace), (secs(25), secs(35)));
     assert_eq!(service.machine.status(service.now).waiting, []);
 }
 
 #[test]
-fn nobody_is_an_owner_before_the_first_heartbeat() {
+fn no_replica_is_an_owner_without_live_replicas() {
     let mut service = Service::settled();
     for replica in REPLICAS {
         let leaves = Heartbeat { replica: replica.into(), leaving: true };
@@ -46,23 +48,23 @@ fn nobody_is_an_owner_before_the_first_heartbeat() {
     assert!(matches!(answer, Answer::NotOwner(_)), "{answer:?}");
 }
 
-/// Ownership comes before the open batch: the new owner of a moved cluster waits, everybody else is sent away.
+/// The new owner of a moved cluster waits for the open batch, other replicas drop the work.
 #[test]
-fn a_stranger_is_not_told_to_wait() {
+fn ownership_is_checked_before_the_open_batch() {
     let mut service = Service::settled();
     service.open("gpu", CREATE);
     let request = service.request("gpu", CREATE);
-    let stranger = Begin { cluster_key: KEYS[1].clone(), ..request };
-    let answer = service.begin(&stranger);
+    let not_owner = Begin { cluster_key: KEYS[1].clone(), ..request };
+    let answer = service.begin(&not_owner);
     assert!(matches!(answer, Answer::NotOwner(_)), "{answer:?}");
 }
 
-/// Neither basis nor UID nor the kind of effects opens a second batch.
+/// Independent of basis, UID and kind of effects.
 #[rstest]
 #[case::creates(CREATE, "uid of gpu")]
 #[case::deletes(DELETE, "uid of gpu")]
-#[case::of_a_nodeset_made_anew(CREATE, "another uid")]
-fn an_open_batch_lets_nothing_in(#[case] ops: Ops, #[case] uid: &str) {
+#[case::recreated_nodeset(CREATE, "another uid")]
+fn open_batch_blocks_every_other_batch(#[case] ops: Ops, #[case] uid: &str) {
     let mut service = Service::settled();
     let open = service.open("gpu", CREATE);
     let request = service.request("gpu", ops);
@@ -75,29 +77,29 @@ fn an_open_batch_lets_nothing_in(#[case] ops: Ops, #[case] uid: &str) {
 #[case::deletes(DELETE)]
 #[case::drains(DRAIN)]
 #[case::deletes_and_creates(BOTH)]
-fn half_open_lets_nothing_in_but_creates(#[case] ops: Ops) {
+fn half_open_nodeset_is_granted_only_creates(#[case] ops: Ops) {
     let mut service = Service::new(Predecessor::Unknown, Limits::default());
-    service.pass(secs(50));
+    service.advance(secs(50));
     let request = service.request("gpu", ops);
     let after = wait(&service.begin(&request), WaitReason::HalfOpen);
-    assert!((secs(10)..=secs(15)).contains(&after), "the rest and up to 5 s: {after:?}");
+    assert!((secs(10)..=secs(15)).contains(&after), "10 s of half-open time and up to 5 s: {after:?}");
 
     let creates = service.open("gpu", CREATE);
     assert!(service.done(&creates).is_some());
 }
 
 #[test]
-fn a_request_without_basis_needs_a_fresh_view() {
+fn begin_without_basis_needs_a_fresh_view() {
     let mut service = Service::settled();
     let known = service.fresh_request("gpu", CREATE);
     let request = service.request("gpu", CREATE);
-    assert_eq!(Some(need_fresh(&service.begin(&request))), known.basis, "asking changes no number");
+    assert_eq!(Some(need_fresh(&service.begin(&request))), known.basis, "Begin does not change the number");
 }
 
 #[rstest]
 #[case::another_number(EPOCH, 1000)]
 #[case::another_epoch("e-1", 1)]
-fn a_basis_that_is_not_the_records_needs_a_fresh_view(#[case] epoch: &str, #[case] number: u64) {
+fn begin_with_another_basis_than_the_records_needs_a_fresh_view(#[case] epoch: &str, #[case] number: u64) {
     let mut service = Service::settled();
     let known = service.fresh_request("gpu", CREATE);
     assert_eq!(known.basis, Some(Basis { epoch: EPOCH.into(), number: 1 }));
@@ -106,7 +108,7 @@ fn a_basis_that_is_not_the_records_needs_a_fresh_view(#[case] epoch: &str, #[cas
 }
 
 #[test]
-fn an_older_generation_than_the_last_granted_needs_a_fresh_view() {
+fn generation_below_the_last_granted_one_needs_a_fresh_view() {
     let mut service = Service::settled();
     let newer = Begin { generation: 5, ..service.fresh_request("gpu", CREATE) };
     assert_eq!(service.begin(&newer), granted(1, 0));
@@ -118,31 +120,36 @@ fn an_older_generation_than_the_last_granted_needs_a_fresh_view() {
     assert_eq!(service.begin(&Begin { generation: 5, ..request }), granted(1, 0));
 }
 
-/// What was only asked for proves nothing: the replica may have seen a generation that no batch was planned from.
+/// A request that was not granted had no effects, so older generations remain valid.
 #[test]
-fn a_generation_counts_when_it_is_granted() {
+fn generation_is_stored_when_it_is_granted_not_when_requested() {
     let mut service = Service::settled();
-    let asked = Begin { generation: 5, ..service.request("gpu", CREATE) };
-    let basis = need_fresh(&service.begin(&asked));
+    let requested = Begin { generation: 5, ..service.request("gpu", CREATE) };
+    let basis = need_fresh(&service.begin(&requested));
     let request = Begin { basis: Some(basis), generation: 4, ..service.request("gpu", CREATE) };
     assert_eq!(service.begin(&request), granted(1, 0));
 }
 
 #[test]
-fn another_uid_gets_a_record_of_its_own() {
+fn recreated_nodeset_gets_a_new_number_and_generation() {
     let mut service = Service::settled();
     let first = Begin { generation: 9, ..service.fresh_request("gpu", CREATE) };
     assert_eq!(service.begin(&first), granted(1, 0));
     let basis = service.done(&first);
 
-    let anew = Begin { uid: "another uid".into(), basis: basis.clone(), ..service.request("gpu", CREATE) };
-    let fresh = Some(need_fresh(&service.begin(&anew)));
+    let recreated =
+        Begin { uid: "another uid".into(), basis: basis.clone(), ..service.request("gpu", CREATE) };
+    let fresh = Some(need_fresh(&service.begin(&recreated)));
     assert_ne!(fresh, basis);
-    assert_eq!(service.begin(&Begin { basis: fresh, ..anew }), granted(1, 0), "generations start again");
+    assert_eq!(
+        service.begin(&Begin { basis: fresh, ..recreated }),
+        granted(1, 0),
+        "generations restart at 1"
+    );
 }
 
 #[test]
-fn without_budget_a_batch_waits() {
+fn batch_without_budget_waits() {
     let mut service = Service::new(Predecessor::Settled, Limits { creates: 1, deletes: 1 });
     service.open("gpu", CREATE);
     let request = service.fresh_request("cpu", CREATE);
@@ -150,16 +157,16 @@ fn without_budget_a_batch_waits() {
     assert!((secs(1)..=secs(2)).contains(&after), "{after:?}");
 }
 
-/// A stale view is told so before it takes a place in the queue.
+/// A request from a stale view does not take a place in the queue.
 #[test]
-fn a_stale_view_is_no_matter_of_budget() {
+fn basis_is_checked_before_the_budget() {
     let mut service = Service::new(Predecessor::Settled, Limits { creates: 0, deletes: 0 });
     let request = service.request("gpu", CREATE);
     need_fresh(&service.begin(&request));
 }
 
 #[test]
-fn waits_differ_between_nodesets_and_not_between_askings() {
+fn wait_is_spread_over_nodesets_and_constant_for_one() {
     let mut service = Service::new(Predecessor::Unknown, Limits::default());
     let mut wait_of = |name: &str| {
         let request = service.request(name, DELETE);
@@ -174,7 +181,7 @@ fn waits_differ_between_nodesets_and_not_between_askings() {
 
 /// A replica that uses an id twice must not get two batches that one `Done` would end.
 #[test]
-fn the_id_of_another_nodesets_batch_opens_nothing() {
+fn batch_id_of_another_nodeset_is_not_granted() {
     let mut service = Service::settled();
     let first = service.open("gpu", CREATE);
     let second = Begin { batch: first.batch.clone(), ..service.fresh_request("cpu", CREATE) };
