@@ -1,11 +1,11 @@
-//! An API server in memory, for simulations: real clients talk to it, and the test decides what they see and when.
+//! An API server in memory, for simulations: real clients send requests to it, and the test injects faults and delays.
 //!
-//! It has the rules of a Kubernetes API server that controllers live by: versions and preconditions, patches and
-//! server-side apply, finalizers and graceful deletion, ownership. A property test holds it to the real one
-//! (`e2e/tests/api_model.rs`, which also says what is left out). It knows no schema: any JSON is a good object.
+//! It implements the rules of a Kubernetes API server that controllers rely on: resource versions and preconditions,
+//! patches and server-side apply, finalizers and graceful deletion, ownership. A property test compares it with a real
+//! API server (`e2e/tests/api_model.rs`, which also lists what is not modelled). It has no schema: any JSON is valid.
 //!
-//! Nothing in it depends on time, chance or the order of tasks: the clock is the test's, names and uids are counted.
-//! Clients do not watch it. [`LaggingCache`] takes the place of their caches and learns of changes when it is told.
+//! It is deterministic: the test sets the clock, and names and UIDs are counted. Clients cannot watch it; a
+//! [`LaggingCache`] replaces their caches and receives changes when the test delivers them.
 
 mod deletion;
 mod fault;
@@ -39,7 +39,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use store::{Part, Store};
 use tower::BoxError;
 
-/// An API server in memory. Clones are the same server.
+/// An API server in memory. Clones share one server.
 #[derive(Clone)]
 pub struct ApiModel {
     shared: Arc<Shared>,
@@ -59,18 +59,18 @@ struct Traffic {
     exchanges: Vec<Exchange>,
 }
 
-/// A request, and what its client heard.
+/// A request and the status of its response.
 #[derive(Debug, Clone)]
 pub struct Exchange {
     /// The request.
     pub call: Arc<Call>,
-    /// The code of the answer; `None` while there is none.
+    /// HTTP status of the response; `None` if the client has not received one.
     pub status: Option<u16>,
 }
 
 /// Requests.
 impl ApiModel {
-    /// A server without objects that takes its time from `clock`.
+    /// A server without objects that reads the time from `clock`.
     pub fn new(clock: impl Fn() -> Timestamp + Send + 'static) -> Self {
         let shared = Shared {
             store: Mutex::new(Store::new(clock)),
@@ -80,7 +80,7 @@ impl ApiModel {
         Self { shared: Arc::new(shared) }
     }
 
-    /// A client that is known by this name. It does not repeat requests that failed.
+    /// A client with this name. It does not retry failed requests.
     pub fn client(&self, name: &str) -> Client {
         let (model, name) = (self.clone(), name.to_owned());
         let service = tower::service_fn(move |request| {
@@ -90,51 +90,51 @@ impl ApiModel {
         Client::new(service, "default")
     }
 
-    /// Decides from now on what becomes of each request. It may write, as somebody else who comes first, and crash
-    /// clients; it may not install its successor.
+    /// Sets the function that decides the fate of each request. It may write to the model, as a concurrent writer whose
+    /// write lands first, and crash clients; it may not call `on_request`.
     pub fn on_request(&self, fate: impl FnMut(&Call) -> Fate + Send + 'static) {
         *self.fates() = Box::new(fate);
     }
 
-    /// Lets a client hear nothing more, and its requests have no effect: as if its process had died.
+    /// Crashes a client: its requests have no effect and get no response.
     pub fn crash(&self, client: &str) {
         self.traffic().crashed.insert(client.to_owned());
     }
 
-    /// Serves a client again. What it asked before is never answered.
+    /// Serves a crashed client again. Its earlier requests never get a response.
     pub fn revive(&self, client: &str) {
         self.traffic().crashed.remove(client);
     }
 
-    /// All requests in the order of their arrival.
+    /// All requests in order of arrival.
     pub fn exchanges(&self) -> Vec<Exchange> {
         self.traffic().exchanges.clone()
     }
 
     async fn exchange(self, client: &str, request: Request<Body>) -> Result<Response<Body>, BoxError> {
         let (parts, body) = request.into_parts();
-        let request = routes::Request::read(client, &parts, body.collect_bytes().await?.into());
+        let request = routes::Request::parse(client, &parts, body.collect_bytes().await?.into());
         let call = request.call.clone();
         let index = {
             let mut traffic = self.traffic();
             traffic.exchanges.push(Exchange { call: call.clone(), status: None });
             traffic.exchanges.len() - 1
         };
-        self.unless_crashed(client).await;
+        self.block_if_crashed(client).await;
         let fate = (self.fates())(&call);
         let answer = match fate {
             Fate::Served => request.serve(&mut self.store()),
-            Fate::Refused(failure) => failure.answer()?.into(),
+            Fate::Refused(failure) => failure.to_refusal()?.into(),
             Fate::Misreported(failure) => {
                 request.serve(&mut self.store());
-                failure.answer()?.into()
+                failure.to_refusal()?.into()
             }
             Fate::Lost => pending().await,
             Fate::Late(delay) => {
                 let model = self.clone();
                 #[expect(
                     clippy::disallowed_methods,
-                    reason = "a request on its way arrives without its client"
+                    reason = "a sent request is served even if its client gave up"
                 )]
                 let serving = tokio::spawn(async move {
                     tokio::time::sleep(delay).await;
@@ -143,12 +143,12 @@ impl ApiModel {
                 serving.await?
             }
         };
-        self.unless_crashed(client).await;
+        self.block_if_crashed(client).await;
         self.traffic().exchanges[index].status = Some(answer.code);
         Ok(Answer::into_response(answer))
     }
 
-    async fn unless_crashed(&self, client: &str) {
+    async fn block_if_crashed(&self, client: &str) {
         let is_crashed = self.traffic().crashed.contains(client);
         if is_crashed {
             pending::<()>().await;
@@ -156,12 +156,12 @@ impl ApiModel {
     }
 }
 
-/// The test's own hands. They pass by all faults, and by what clients may not write.
+/// Access for the test itself: without faults, and with write access to fields that clients cannot set.
 impl ApiModel {
-    /// Makes an object, or makes it what is given; fields of the server are filled in where they are absent.
+    /// Creates or replaces an object. Fields that the server sets are added where they are absent.
     ///
     /// # Panics
-    /// If it has no name, or more than one controller.
+    /// If the object has no name, or more than one controller.
     pub fn put<K: Resource<DynamicType = ()>>(&self, object: impl Serialize) -> Arc<Value> {
         let mut object = serde_json::to_value(object).expect("an object is JSON");
         object["apiVersion"] = json!(K::api_version(&()));
@@ -170,8 +170,8 @@ impl ApiModel {
         let target = target_of::<K>(text("namespace"), text("name"));
         let mut store = self.store();
         let put = match store.find(&target) {
-            None => store.create(&target, Part::Whole, object, &by_hand()),
-            Some(_) => store.update(&target, Part::Whole, &by_hand(), |_| Ok(object)),
+            None => store.create(&target, Part::Whole, object, &test_write()),
+            Some(_) => store.update(&target, Part::Whole, &test_write(), |_| Ok(object)),
         };
         put.unwrap_or_else(|refusal| unreachable!("{refusal:?}"))
     }
@@ -179,13 +179,13 @@ impl ApiModel {
     /// Changes an object in place.
     ///
     /// # Panics
-    /// If it is not there.
+    /// If the object does not exist.
     pub fn edit<K>(&self, namespace: &str, name: &str, change: impl FnOnce(&mut Value)) -> Arc<Value>
     where
         K: Resource<DynamicType = ()>,
     {
         let target = target_of::<K>(namespace, name);
-        let edited = self.store().update(&target, Part::Whole, &by_hand(), |entry| {
+        let edited = self.store().update(&target, Part::Whole, &test_write(), |entry| {
             let mut object = Value::clone(&entry.object);
             change(&mut object);
             Ok(object)
@@ -193,48 +193,48 @@ impl ApiModel {
         edited.unwrap_or_else(|refusal| unreachable!("{refusal:?}"))
     }
 
-    /// Reads an object; the namespace of kinds without one is empty.
+    /// Reads an object. The namespace of a cluster-scoped kind is empty.
     pub fn get<K: Resource<DynamicType = ()>>(&self, namespace: &str, name: &str) -> Option<Arc<Value>> {
         self.store().get(&target_of::<K>(namespace, name)).ok()
     }
 
-    /// Reads all objects of a kind by namespace and name; of all namespaces, if it is empty.
+    /// Reads all objects of a kind in a namespace, or in all namespaces if it is empty, sorted by namespace and name.
     pub fn list<K: Resource<DynamicType = ()>>(&self, namespace: &str) -> Vec<Arc<Value>> {
         self.store().list(&resource_of::<K>(), namespace).cloned().collect()
     }
 
-    /// Takes an object away, whatever holds it; whether it was there.
+    /// Removes an object at once, regardless of finalizers. Returns whether it existed.
     pub fn remove<K: Resource<DynamicType = ()>>(&self, namespace: &str, name: &str) -> bool {
         self.store().remove(&target_of::<K>(namespace, name)).is_some()
     }
 
-    /// Does the kubelet's part: the containers of a pod that is being deleted have ended.
+    /// Acts as the kubelet: the containers of a terminating pod have ended.
     pub fn finish_deletion(&self, namespace: &str, name: &str) {
         let target = target_of::<Pod>(namespace, name);
         let is_deleted = |entry: &store::Entry| !entry.object["metadata"]["deletionTimestamp"].is_null();
         let mut store = self.store();
         if store.find(&target).is_some_and(is_deleted) {
-            // It is there, and nothing is asked of it.
-            let _: Result<_, Refusal> = store.delete(&target, &DeleteOptions::at_once());
+            // Cannot fail: the pod exists and there are no preconditions.
+            let _: Result<_, Refusal> = store.delete(&target, &DeleteOptions::immediate());
         }
     }
 
-    /// Does the garbage collector's part: what has owners that are all gone is deleted, and what hangs on that.
+    /// Acts as the garbage collector: deletes objects whose owners are all deleted, and their dependents.
     pub fn collect_garbage(&self) {
         self.store().collect_garbage();
     }
 
-    /// Lets nothing be created in a namespace any more.
+    /// Makes a namespace terminating: creates in it are refused.
     pub fn terminate_namespace(&self, namespace: &str) {
         self.store().terminate_namespace(namespace);
     }
 
-    /// Everything that was committed, from the given place on: the number of changes that are known already.
+    /// All committed changes except the first `from`.
     pub fn history(&self, from: usize) -> Vec<Change> {
         self.store().log.get(from..).unwrap_or_default().to_vec()
     }
 
-    /// What happens to a kind from now on.
+    /// A cursor over the changes of a kind from now on.
     pub fn subscribe<K: Resource<DynamicType = ()>>(&self) -> Cursor {
         Cursor::new(self, resource_of::<K>())
     }
@@ -252,7 +252,7 @@ impl ApiModel {
     }
 }
 
-fn by_hand() -> Write {
+fn test_write() -> Write {
     Write::Update(Owner { manager: "test".into(), applies: false, status: false })
 }
 

@@ -1,15 +1,15 @@
-//! Waiting for a condition, with a deadline and a look at what was seen.
+//! Waiting for a condition with a deadline.
 
 use anyhow::{Result, bail};
 use std::fmt::Debug;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// How often a condition is looked at.
+/// Interval between two observations.
 const POLL: Duration = Duration::from_millis(50);
 
-/// Looks until `observe` gives something for which `holds`, and returns it. What was seen last, an error included, is
-/// shown if time runs out.
+/// Calls `observe` until its value satisfies `holds`, and returns that value. The error after `limit` shows the last
+/// observation, errors included.
 pub async fn eventually<T, F>(
     what: &str,
     limit: Duration,
@@ -22,10 +22,12 @@ where
 {
     let deadline = Instant::now() + limit;
     loop {
-        let seen = observe().await;
-        match seen {
-            Ok(seen) if holds(&seen) => return Ok(seen),
-            seen if Instant::now() >= deadline => bail!("{what}: not within {limit:?}; last seen: {seen:#?}"),
+        let observed = observe().await;
+        match observed {
+            Ok(observed) if holds(&observed) => return Ok(observed),
+            last if Instant::now() >= deadline => {
+                bail!("{what}: not within {limit:?}; last observed: {last:#?}")
+            }
             _ => sleep(POLL).await,
         }
     }

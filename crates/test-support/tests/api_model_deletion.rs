@@ -1,4 +1,4 @@
-//! How objects of the API model go.
+//! Deletion in the API model.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -10,6 +10,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 use slinky_api::v1beta1::NodeSet;
 use test_support::api_model::{ApiModel, Event};
+use test_support::fixture::with_fields;
 
 const NAMESPACE: &str = "n";
 
@@ -24,12 +25,11 @@ where
     Api::namespaced(model.client("test"), NAMESPACE)
 }
 
-/// A pod called `a` on a node.
+/// Creates a pod `a` that is scheduled to a node.
 fn put_pod(model: &ApiModel, spec: &Value, finalizers: &[&str]) {
     let metadata = json!({"name": "a", "namespace": NAMESPACE, "finalizers": finalizers});
-    let mut pod = json!({"metadata": metadata, "spec": {"containers": [], "nodeName": "node"}});
-    pod["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
-    model.put::<Pod>(pod);
+    let spec = with_fields(&json!({"containers": [], "nodeName": "node"}), spec);
+    model.put::<Pod>(json!({"metadata": metadata, "spec": spec}));
 }
 
 async fn delete_pod(model: &ApiModel, params: &DeleteParams) {
@@ -46,7 +46,7 @@ fn grace(model: &ApiModel) -> Option<Value> {
 #[case::wrong_uid(Some("other"), None, false)]
 #[case::wrong_version(None, Some("1002"), false)]
 #[tokio::test]
-async fn a_delete_may_be_conditional(
+async fn delete_with_preconditions(
     #[case] uid: Option<&str>,
     #[case] version: Option<&str>,
     #[case] succeeds: bool,
@@ -66,7 +66,7 @@ async fn a_delete_may_be_conditional(
 }
 
 #[tokio::test]
-async fn finalizers_hold_an_object_until_they_are_gone() {
+async fn object_is_removed_with_its_last_finalizer() {
     let model = model();
     let metadata = json!({"name": "a", "namespace": NAMESPACE, "finalizers": ["e.com/a", "e.com/b"]});
     model.put::<NodeSet>(json!({"metadata": metadata, "spec": {"controllerRef": {"name": "s"}}}));
@@ -86,34 +86,34 @@ async fn finalizers_hold_an_object_until_they_are_gone() {
 }
 
 #[rstest]
-#[case::on_a_node(json!({}), "Running", None, Some(30))]
-#[case::its_own_grace(json!({"terminationGracePeriodSeconds": 5}), "Running", None, Some(5))]
-#[case::asked_for(json!({"terminationGracePeriodSeconds": 5}), "Running", Some(7), Some(7))]
+#[case::default_grace(json!({}), "Running", None, Some(30))]
+#[case::grace_of_the_spec(json!({"terminationGracePeriodSeconds": 5}), "Running", None, Some(5))]
+#[case::grace_of_the_request(json!({"terminationGracePeriodSeconds": 5}), "Running", Some(7), Some(7))]
 #[case::without_grace(json!({}), "Running", Some(0), None)]
-#[case::on_no_node(json!({"nodeName": ""}), "Pending", None, None)]
-#[case::over(json!({}), "Succeeded", None, None)]
+#[case::unscheduled(json!({"nodeName": ""}), "Pending", None, None)]
+#[case::finished(json!({}), "Succeeded", None, None)]
 #[tokio::test]
-async fn a_pod_on_a_node_has_time_to_end(
+async fn running_pod_is_deleted_with_a_grace_period(
     #[case] spec: Value,
     #[case] phase: &str,
-    #[case] asked: Option<u32>,
+    #[case] requested: Option<u32>,
     #[case] expected: Option<i64>,
 ) {
     let model = model();
     put_pod(&model, &spec, &[]);
     model.edit::<Pod>(NAMESPACE, "a", |pod| pod["status"]["phase"] = phase.into());
     let known = model.history(0).len();
-    delete_pod(&model, &DeleteParams { grace_period_seconds: asked, ..DeleteParams::default() }).await;
+    delete_pod(&model, &DeleteParams { grace_period_seconds: requested, ..DeleteParams::default() }).await;
     assert_eq!(grace(&model), expected.map(Value::from));
     let changes = model.history(known);
-    assert_eq!(changes[0].event, Event::Modified, "its end is seen to come");
+    assert_eq!(changes[0].event, Event::Modified, "the pod is terminating before it is removed");
     assert!(!changes[0].object["metadata"]["deletionTimestamp"].is_null());
-    let went = changes.get(1).map(|change| change.event);
-    assert_eq!(went, expected.is_none().then_some(Event::Deleted));
+    let second = changes.get(1).map(|change| change.event);
+    assert_eq!(second, expected.is_none().then_some(Event::Deleted));
 }
 
 #[tokio::test]
-async fn a_second_delete_changes_nothing_unless_it_shortens_the_grace() {
+async fn second_delete_has_an_effect_only_if_it_shortens_the_grace_period() {
     let model = model();
     put_pod(&model, &json!({}), &[]);
     delete_pod(&model, &DeleteParams::default()).await;
@@ -128,11 +128,11 @@ async fn a_second_delete_changes_nothing_unless_it_shortens_the_grace() {
 }
 
 #[tokio::test]
-async fn the_kubelet_finishes_what_was_asked_for_and_finalizers_still_hold() {
+async fn kubelet_finishes_only_deletions_that_were_requested_and_finalizers_remain() {
     let model = model();
     put_pod(&model, &json!({}), &["e.com/a"]);
     model.finish_deletion(NAMESPACE, "a");
-    assert_eq!(grace(&model), Some(Value::Null), "nobody deleted it");
+    assert_eq!(grace(&model), Some(Value::Null), "the pod was not deleted");
     delete_pod(&model, &DeleteParams::default()).await;
     model.finish_deletion(NAMESPACE, "a");
     assert_eq!(grace(&model), Some(json!(0)));
@@ -141,7 +141,7 @@ async fn the_kubelet_finishes_what_was_asked_for_and_finalizers_still_hold() {
 }
 
 #[tokio::test]
-async fn garbage_is_what_no_owner_is_left_of() {
+async fn garbage_collector_deletes_objects_without_a_living_owner() {
     let model = model();
     let put = |name: &str, owners: &[&str]| {
         let owner = |uid: &&str| json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": uid});

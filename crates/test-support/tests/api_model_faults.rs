@@ -1,4 +1,4 @@
-//! What clients of the API model see when things go wrong, and caches when they are late.
+//! Faults and lagging caches of the API model.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -17,8 +17,8 @@ use tokio::time::timeout;
 const NAMESPACE: &str = "n";
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A model with a ConfigMap `a`, and a client called `us`.
-fn furnished() -> (ApiModel, Client) {
+/// A model with a ConfigMap `a`, and a client `us`.
+fn fixture() -> (ApiModel, Client) {
     let model = ApiModel::new(|| Timestamp::UNIX_EPOCH);
     model.put::<ConfigMap>(json!({"metadata": {"name": "a", "namespace": NAMESPACE}, "data": {"k": "old"}}));
     let client = model.client("us");
@@ -37,18 +37,22 @@ fn value(model: &ApiModel) -> Value {
 #[rstest]
 #[case::served(Fate::Served, Some(200), "new")]
 #[case::conflict(Fate::Refused(Failure::Conflict), Some(409), "old")]
-#[case::too_many(Fate::Refused(Failure::TooManyRequests), Some(429), "old")]
-#[case::internal(Fate::Refused(Failure::InternalError), Some(500), "old")]
+#[case::too_many_requests(Fate::Refused(Failure::TooManyRequests), Some(429), "old")]
+#[case::internal_error(Fate::Refused(Failure::InternalError), Some(500), "old")]
 #[case::unavailable(Fate::Refused(Failure::ServiceUnavailable), Some(503), "old")]
-#[case::no_connection(Fate::Refused(Failure::Disconnect), None, "old")]
-#[case::done_but_500(Fate::Misreported(Failure::InternalError), Some(500), "new")]
-#[case::done_but_504(Fate::Misreported(Failure::Timeout), Some(504), "new")]
-#[case::done_but_cut(Fate::Misreported(Failure::Disconnect), None, "new")]
+#[case::disconnected(Fate::Refused(Failure::Disconnect), None, "old")]
+#[case::performed_but_500(Fate::Misreported(Failure::InternalError), Some(500), "new")]
+#[case::performed_but_504(Fate::Misreported(Failure::Timeout), Some(504), "new")]
+#[case::performed_but_disconnected(Fate::Misreported(Failure::Disconnect), None, "new")]
 #[case::lost(Fate::Lost, None, "old")]
 #[case::late(Fate::Late(SECOND), Some(200), "new")]
 #[tokio::test(start_paused = true)]
-async fn fates(#[case] fate: Fate, #[case] heard: Option<u16>, #[case] effect: &str) {
-    let (model, client) = furnished();
+async fn fate_decides_effect_and_response(
+    #[case] fate: Fate,
+    #[case] expected_code: Option<u16>,
+    #[case] expected_value: &str,
+) {
+    let (model, client) = fixture();
     model.on_request(move |_| fate);
     let code = match timeout(10 * SECOND, write(&client, "new")).await {
         Ok(Ok(_)) => Some(200),
@@ -56,14 +60,14 @@ async fn fates(#[case] fate: Fate, #[case] heard: Option<u16>, #[case] effect: &
         Ok(Err(kube::Error::Service(_))) | Err(_) => None,
         Ok(Err(error)) => panic!("{error:?}"),
     };
-    assert_eq!((code, value(&model)), (heard, json!(effect)));
+    assert_eq!((code, value(&model)), (expected_code, json!(expected_value)));
     let [exchange] = &model.exchanges()[..] else { panic!("one request") };
-    assert_eq!((exchange.call.to_string().as_str(), exchange.status), ("patch configmaps a", heard));
+    assert_eq!((exchange.call.to_string().as_str(), exchange.status), ("patch configmaps a", expected_code));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_late_request_lands_when_its_time_has_come_even_if_nobody_waits() {
-    let (model, client) = furnished();
+async fn late_request_lands_after_its_client_gave_up() {
+    let (model, client) = fixture();
     model.on_request(|_| Fate::Late(2 * SECOND));
     assert!(timeout(SECOND, write(&client, "new")).await.is_err());
     assert_eq!(value(&model), "old");
@@ -72,8 +76,8 @@ async fn a_late_request_lands_when_its_time_has_come_even_if_nobody_waits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_crashed_client_does_and_hears_nothing_and_others_live() {
-    let (model, client) = furnished();
+async fn requests_of_a_crashed_client_have_no_effect_and_no_response() {
+    let (model, client) = fixture();
     model.crash("us");
     assert!(timeout(SECOND, write(&client, "ours")).await.is_err());
     assert_eq!(value(&model), "old");
@@ -85,8 +89,8 @@ async fn a_crashed_client_does_and_hears_nothing_and_others_live() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_may_crash_between_effect_and_answer() {
-    let (model, client) = furnished();
+async fn client_may_crash_between_effect_and_response() {
+    let (model, client) = fixture();
     let server = model.clone();
     model.on_request(move |call| {
         server.crash(&call.client);
@@ -97,8 +101,8 @@ async fn a_client_may_crash_between_effect_and_answer() {
 }
 
 #[tokio::test]
-async fn somebody_else_may_come_first() {
-    let (model, client) = furnished();
+async fn concurrent_write_before_a_request_causes_a_conflict() {
+    let (model, client) = fixture();
     let configs: Api<ConfigMap> = Api::namespaced(client, NAMESPACE);
     let read = configs.get("a").await.unwrap();
     let server = model.clone();
@@ -114,8 +118,8 @@ async fn somebody_else_may_come_first() {
 }
 
 #[tokio::test]
-async fn history_tells_who_changed_what() {
-    let (model, client) = furnished();
+async fn history_records_changes_and_their_clients() {
+    let (model, client) = fixture();
     let known = model.history(0).len();
     let mut pods = model.subscribe::<Pod>();
     let mut configs = model.subscribe::<ConfigMap>();
@@ -139,41 +143,41 @@ async fn history_tells_who_changed_what() {
 }
 
 #[tokio::test]
-async fn a_cache_knows_what_it_was_told() {
-    let (model, client) = furnished();
+async fn cache_contains_only_delivered_changes() {
+    let (model, client) = fixture();
     let mut cache = LaggingCache::<ConfigMap>::new(&model);
     let store = cache.store();
     assert!(store.wait_until_ready().now_or_never().is_some());
-    let known = || -> Vec<(String, String)> {
-        let mut known: Vec<_> = store
+    let cached = || -> Vec<(String, String)> {
+        let mut cached: Vec<_> = store
             .state()
             .iter()
             .map(|object| {
                 (object.name_any(), object.data.as_ref().map_or(String::new(), |data| data["k"].clone()))
             })
             .collect();
-        known.sort();
-        known
+        cached.sort();
+        cached
     };
     let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
     write(&client, "new").await.unwrap();
     model.put::<ConfigMap>(json!({"metadata": {"name": "b", "namespace": NAMESPACE}}));
     model.remove::<ConfigMap>(NAMESPACE, "a");
-    assert_eq!((known(), cache.pending()), (vec![pair("a", "old")], 3));
+    assert_eq!((cached(), cache.pending()), (vec![pair("a", "old")], 3));
     assert!(matches!(&cache.deliver(1)[..], [watcher::Event::Apply(_)]));
-    assert_eq!(known(), [pair("a", "new")]);
+    assert_eq!(cached(), [pair("a", "new")]);
     assert_eq!(cache.deliver(1).len(), 1);
-    assert_eq!(known(), [pair("a", "new"), pair("b", "")]);
-    assert!(matches!(&cache.deliver(5)[..], [watcher::Event::Delete(gone)] if gone.name_any() == "a"));
-    assert_eq!((known(), cache.pending()), (vec![pair("b", "")], 0));
+    assert_eq!(cached(), [pair("a", "new"), pair("b", "")]);
+    assert!(matches!(&cache.deliver(5)[..], [watcher::Event::Delete(deleted)] if deleted.name_any() == "a"));
+    assert_eq!((cached(), cache.pending()), (vec![pair("b", "")], 0));
     model.remove::<ConfigMap>(NAMESPACE, "b");
     model.put::<ConfigMap>(json!({"metadata": {"name": "c", "namespace": NAMESPACE}}));
-    assert_eq!(cache.relist().len(), 3, "begin, one object, end");
-    assert_eq!((known(), cache.pending()), (vec![pair("c", "")], 0));
+    assert_eq!(cache.relist().len(), 3, "Init, one object, InitDone");
+    assert_eq!((cached(), cache.pending()), (vec![pair("c", "")], 0));
 }
 
 #[test]
-fn hands_write_everything_and_keep_what_they_leave_out() {
+fn put_of_the_test_sets_all_fields_and_keeps_absent_server_fields() {
     let model = ApiModel::new(|| Timestamp::UNIX_EPOCH);
     let metadata = json!({"name": "p", "namespace": NAMESPACE, "uid": "mine"});
     model.put::<Pod>(json!({"metadata": metadata, "status": {"phase": "Running"}}));

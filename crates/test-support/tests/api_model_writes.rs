@@ -1,4 +1,4 @@
-//! The rules by which the API model takes writes.
+//! Writes to the API model.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a panic is how a test fails")]
 #![expect(clippy::needless_pass_by_value, reason = "literals read better without a reference")]
@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use slinky_api::v1beta1::NodeSet;
 use std::sync::Arc;
 use test_support::api_model::ApiModel;
+use test_support::fixture::with_fields;
 
 const NAMESPACE: &str = "n";
 
@@ -46,8 +47,8 @@ fn refusal<T: std::fmt::Debug>(outcome: Result<T, kube::Error>) -> Box<Status> {
     }
 }
 
-/// A model with a pod, a NodeSet and a ConfigMap, all called `a`.
-fn furnished() -> (ApiModel, Client) {
+/// A model with a pod, a NodeSet and a ConfigMap, all named `a`.
+fn fixture() -> (ApiModel, Client) {
     let model = model();
     let metadata = json!({"name": "a", "namespace": NAMESPACE, "labels": {"x": "1"}});
     model.put::<Pod>(pod(metadata.clone()));
@@ -77,17 +78,17 @@ async fn apply_conditions(client: &Client, manager: &str, conditions: Value) -> 
 }
 
 #[tokio::test]
-async fn what_the_server_keeps_is_filled_in() {
+async fn create_sets_the_fields_of_the_server() {
     let model = model();
     let client = model.client("test");
-    let asked =
+    let metadata =
         json!({"name": "a", "uid": "mine", "generation": 7, "deletionTimestamp": "2020-01-01T00:00:00Z"});
-    let pod = api(&client).create(&PostParams::default(), &pod(asked)).await.unwrap();
+    let pod = api(&client).create(&PostParams::default(), &pod(metadata)).await.unwrap();
     assert_eq!(pod.uid().unwrap(), "00000000-0000-4000-8000-000000000001");
     assert_eq!(pod.namespace().unwrap(), NAMESPACE);
     assert_eq!(pod.creation_timestamp().unwrap().0, "2030-01-01T00:00:00Z".parse().unwrap());
     assert_eq!((pod.metadata.generation, &pod.metadata.deletion_timestamp), (Some(1), &None));
-    assert_eq!(pod.status.unwrap().phase.unwrap(), "Pending", "nobody creates a pod that runs");
+    assert_eq!(pod.status.unwrap().phase.unwrap(), "Pending", "a create cannot set the status");
     let config_map: ConfigMap = typed(json!({"metadata": {"name": "a"}}));
     let config_map = api(&client).create(&PostParams::default(), &config_map).await.unwrap();
     assert_eq!(config_map.metadata.generation, None);
@@ -95,17 +96,17 @@ async fn what_the_server_keeps_is_filled_in() {
 }
 
 #[rstest]
-#[case::taken(json!({"name": "a"}), 409, "AlreadyExists")]
-#[case::none(json!({}), 422, "Invalid")]
-#[case::versioned(json!({"name": "b", "resourceVersion": "1"}), 500, "")]
-#[case::elsewhere(json!({"name": "b", "namespace": "m"}), 400, "BadRequest")]
+#[case::name_exists(json!({"name": "a"}), 409, "AlreadyExists")]
+#[case::without_a_name(json!({}), 422, "Invalid")]
+#[case::with_resource_version(json!({"name": "b", "resourceVersion": "1"}), 500, "")]
+#[case::other_namespace_than_the_path(json!({"name": "b", "namespace": "m"}), 400, "BadRequest")]
 #[case::two_controllers(json!({"name": "b", "ownerReferences": [
     {"apiVersion": "v1", "kind": "C", "name": "c", "uid": "1", "controller": true},
     {"apiVersion": "v1", "kind": "C", "name": "d", "uid": "2", "controller": true},
 ]}), 422, "Invalid")]
 #[tokio::test]
-async fn creates_that_are_refused(#[case] metadata: Value, #[case] code: u16, #[case] reason: &str) {
-    let (model, client) = furnished();
+async fn invalid_create_is_refused(#[case] metadata: Value, #[case] code: u16, #[case] reason: &str) {
+    let (model, client) = fixture();
     let before = model.history(0).len();
     let status = refusal(api(&client).create(&PostParams::default(), &pod(metadata)).await);
     assert_eq!((status.code, status.reason.as_str()), (code, reason));
@@ -113,7 +114,7 @@ async fn creates_that_are_refused(#[case] metadata: Value, #[case] code: u16, #[
 }
 
 #[tokio::test]
-async fn names_that_the_server_makes_up_differ() {
+async fn generated_names_are_unique() {
     let client = model().client("test");
     let [one, other] = [(); 2].map(|()| pod(json!({"generateName": "p-"})));
     let one: Pod = api(&client).create(&PostParams::default(), &one).await.unwrap();
@@ -122,8 +123,8 @@ async fn names_that_the_server_makes_up_differ() {
 }
 
 #[tokio::test]
-async fn nothing_is_created_in_a_namespace_that_goes() {
-    let (model, client) = furnished();
+async fn create_in_a_terminating_namespace_is_forbidden() {
+    let (model, client) = fixture();
     model.terminate_namespace(NAMESPACE);
     let status = refusal(api(&client).create(&PostParams::default(), &pod(json!({"name": "b"}))).await);
     assert!(status.is_forbidden());
@@ -132,18 +133,17 @@ async fn nothing_is_created_in_a_namespace_that_goes() {
 }
 
 #[rstest]
-#[case::right(json!({"resourceVersion": "1002"}), Ok("2"))]
+#[case::current(json!({"resourceVersion": "1002"}), Ok("2"))]
 #[case::stale(json!({"resourceVersion": "1001"}), Err("Conflict"))]
-#[case::other_object(json!({"resourceVersion": "1002", "uid": "other"}), Err("Conflict"))]
+#[case::other_uid(json!({"resourceVersion": "1002", "uid": "other"}), Err("Conflict"))]
 #[case::unconditional(json!({}), Err("Invalid"))]
 #[tokio::test]
-async fn a_custom_resource_is_replaced_in_its_latest_version_only(
-    #[case] claims: Value,
+async fn custom_resource_is_replaced_only_with_its_current_version(
+    #[case] preconditions: Value,
     #[case] expected: Result<&str, &str>,
 ) {
-    let (_, client) = furnished();
-    let mut metadata = json!({"name": "a", "labels": {"x": "2"}});
-    metadata.as_object_mut().unwrap().extend(claims.as_object().unwrap().clone());
+    let (_, client) = fixture();
+    let metadata = with_fields(&json!({"name": "a", "labels": {"x": "2"}}), &preconditions);
     let replaced = api(&client).replace("a", &PostParams::default(), &node_set(metadata)).await;
     match expected {
         Ok(label) => assert_eq!(replaced.unwrap().labels()["x"], label),
@@ -158,8 +158,8 @@ async fn a_custom_resource_is_replaced_in_its_latest_version_only(
 #[case::wrong_version(json!({"resourceVersion": "1002"}), Err("Conflict"))]
 #[case::wrong_uid(json!({"uid": "other"}), Err("Invalid"))]
 #[tokio::test]
-async fn a_patch_may_be_conditional(#[case] mut metadata: Value, #[case] expected: Result<(), &str>) {
-    let (model, client) = furnished();
+async fn patch_with_preconditions(#[case] mut metadata: Value, #[case] expected: Result<(), &str>) {
+    let (model, client) = fixture();
     metadata["labels"] = json!({"x": "2"});
     let patched = patch_pod(&client, Patch::Merge(json!({ "metadata": metadata }))).await;
     let label = model.get::<Pod>(NAMESPACE, "a").unwrap()["metadata"]["labels"]["x"].clone();
@@ -173,8 +173,8 @@ async fn a_patch_may_be_conditional(#[case] mut metadata: Value, #[case] expecte
 #[case::merge(Patch::Merge(json!({"metadata": {"labels": {"x": "1", "y": null}, "annotations": {}}})))]
 #[case::strategic(Patch::Strategic(json!({"metadata": {"labels": {"x": "1"}, "finalizers": []}})))]
 #[tokio::test]
-async fn a_patch_that_changes_nothing_is_no_change(#[case] patch: Patch<Value>) {
-    let (model, client) = furnished();
+async fn patch_without_a_change_is_not_logged(#[case] patch: Patch<Value>) {
+    let (model, client) = fixture();
     let before = model.get::<Pod>(NAMESPACE, "a").unwrap();
     patch_pod(&client, patch).await.unwrap();
     assert!(Arc::ptr_eq(&before, &model.get::<Pod>(NAMESPACE, "a").unwrap()));
@@ -182,8 +182,8 @@ async fn a_patch_that_changes_nothing_is_no_change(#[case] patch: Patch<Value>) 
 }
 
 #[tokio::test]
-async fn status_and_the_rest_are_written_apart() {
-    let (_, client) = furnished();
+async fn status_is_a_subresource() {
+    let (_, client) = fixture();
     let node_sets: Api<NodeSet> = api(&client);
     let both = json!({
         "metadata": {"labels": {"x": "2"}}, "spec": {"replicas": 2},
@@ -191,10 +191,10 @@ async fn status_and_the_rest_are_written_apart() {
     });
     let main = node_sets.patch("a", &PatchParams::default(), &Patch::Merge(&both)).await.unwrap();
     assert_eq!((main.spec.replicas, main.status, main.metadata.generation), (2, None, Some(2)));
-    let again = json!({"spec": {"replicas": 3}, "status": both["status"]});
-    let status = node_sets.patch_status("a", &PatchParams::default(), &Patch::Merge(again)).await.unwrap();
+    let patch = json!({"spec": {"replicas": 3}, "status": both["status"]});
+    let status = node_sets.patch_status("a", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
     assert_eq!((status.spec.replicas, status.status.unwrap().replicas), (2, 5));
-    assert_eq!(status.metadata.generation, Some(2), "a status is not a new generation");
+    assert_eq!(status.metadata.generation, Some(2), "a status write does not increment the generation");
     let labels = json!({"metadata": {"labels": {"x": "3"}}});
     let labelled = node_sets.patch("a", &PatchParams::default(), &Patch::Merge(labels)).await.unwrap();
     assert_eq!((labelled.metadata.generation, labelled.status.unwrap().replicas), (Some(2), 5));
@@ -204,8 +204,8 @@ async fn status_and_the_rest_are_written_apart() {
 }
 
 #[tokio::test]
-async fn a_strategic_patch_merges_lists_by_their_keys() {
-    let (_, client) = furnished();
+async fn strategic_patch_merges_lists_by_key() {
+    let (_, client) = fixture();
     let owner = |uid: &str| json!({"apiVersion": "v1", "kind": "C", "name": "c", "uid": uid});
     let patch = json!({"metadata": {"ownerReferences": [owner("1"), owner("2")], "finalizers": ["e.com/a"]}});
     patch_pod(&client, Patch::Strategic(patch)).await.unwrap();
@@ -227,15 +227,15 @@ async fn a_strategic_patch_merges_lists_by_their_keys() {
     assert_eq!(pod.status.unwrap().conditions.unwrap().len(), 2);
     let patch = Patch::Strategic(json!({}));
     let custom = api::<NodeSet>(&client).patch("a", &PatchParams::default(), &patch).await;
-    assert_eq!(refusal(custom).code, 415, "custom resources know no strategic patch");
+    assert_eq!(refusal(custom).code, 415, "custom resources do not support strategic patches");
 }
 
 #[rstest]
-#[case::holds("1", None)]
-#[case::does_not_hold("2", Some(422))]
+#[case::test_passes("1", None)]
+#[case::test_fails("2", Some(422))]
 #[tokio::test]
-async fn a_json_patch_is_done_if_its_tests_hold(#[case] tested: &str, #[case] refused: Option<u16>) {
-    let (_, client) = furnished();
+async fn json_patch_is_applied_only_if_its_tests_pass(#[case] tested: &str, #[case] refused: Option<u16>) {
+    let (_, client) = fixture();
     let patch = json!([
         {"op": "test", "path": "/metadata/labels/x", "value": tested},
         {"op": "replace", "path": "/metadata/labels/x", "value": "3"},
@@ -250,20 +250,20 @@ async fn a_json_patch_is_done_if_its_tests_hold(#[case] tested: &str, #[case] re
 }
 
 #[tokio::test]
-async fn an_apply_removes_what_its_manager_alone_applied_before() {
-    let (_, client) = furnished();
+async fn apply_removes_fields_that_only_its_manager_applied_before() {
+    let (_, client) = fixture();
     apply_pod(&client, "one", json!({"annotations": {"ours": "1", "shared": "1"}})).await;
     apply_pod(&client, "two", json!({"annotations": {"shared": "1", "theirs": "1"}})).await;
     let pod = apply_pod(&client, "one", json!({})).await;
     assert_eq!(json!(pod.annotations()), json!({"shared": "1", "theirs": "1"}));
     let pod = apply_pod(&client, "two", json!({})).await;
     assert_eq!(json!(pod.annotations()), json!({}));
-    assert_eq!(json!(pod.labels()), json!({"x": "1"}), "nobody applied them");
+    assert_eq!(json!(pod.labels()), json!({"x": "1"}), "labels without an applier remain");
 }
 
 #[tokio::test]
-async fn what_somebody_else_wrote_over_is_not_removed() {
-    let (_, client) = furnished();
+async fn apply_does_not_remove_a_field_that_another_client_changed() {
+    let (_, client) = fixture();
     apply_pod(&client, "one", json!({"annotations": {"a": "1", "b": "1"}})).await;
     let theirs = Patch::Merge(json!({"metadata": {"annotations": {"a": "2"}}}));
     let pod = patch_pod(&client, theirs).await.unwrap();
@@ -274,8 +274,8 @@ async fn what_somebody_else_wrote_over_is_not_removed() {
 }
 
 #[tokio::test]
-async fn managers_have_conditions_of_their_own() {
-    let (model, client) = furnished();
+async fn managers_own_conditions_separately() {
+    let (model, client) = fixture();
     let condition = |name: &str| {
         let time = "2030-01-01T00:00:00Z";
         json!({"type": name, "status": "True", "reason": "R", "message": "", "lastTransitionTime": time})
@@ -287,12 +287,12 @@ async fn managers_have_conditions_of_their_own() {
     assert_eq!(names, ["B", "C"]);
     let changes = model.history(0).len();
     apply_conditions(&client, "one", json!([condition("B")])).await;
-    assert_eq!(model.history(0).len(), changes, "the same again is no change");
+    assert_eq!(model.history(0).len(), changes, "a repeated apply is not a change");
 }
 
 #[tokio::test]
-async fn managed_fields_show_what_was_applied() {
-    let (_, client) = furnished();
+async fn managed_fields_contain_the_applied_fields() {
+    let (_, client) = fixture();
     let owner = json!({"apiVersion": "v1", "kind": "C", "name": "c", "uid": "1"});
     let pod = apply_pod(&client, "one", json!({"annotations": {"a": "1"}, "ownerReferences": [owner]})).await;
     let [entry] = pod.managed_fields() else { panic!("{pod:?}") };
@@ -307,12 +307,12 @@ async fn managed_fields_show_what_was_applied() {
 #[rstest]
 #[case::plain(json!({}), Ok(()))]
 #[case::with_version(json!({"resourceVersion": "7"}), Ok(()))]
-#[case::with_uid(json!({"uid": "gone"}), Err(409))]
+#[case::with_uid(json!({"uid": "deleted"}), Err(409))]
 #[tokio::test]
-async fn an_apply_makes_what_is_not_there(#[case] claims: Value, #[case] expected: Result<(), u16>) {
+async fn apply_creates_a_missing_object(#[case] metadata: Value, #[case] expected: Result<(), u16>) {
     let model = model();
     let client = model.client("test");
-    let object = json!({"apiVersion": "v1", "kind": "Pod", "metadata": claims, "spec": {"containers": []}});
+    let object = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": []}});
     let params = PatchParams::apply("one").force();
     let applied = api::<Pod>(&client).patch("a", &params, &Patch::Apply(object)).await;
     match expected {
@@ -323,8 +323,8 @@ async fn an_apply_makes_what_is_not_there(#[case] claims: Value, #[case] expecte
 }
 
 #[tokio::test]
-async fn lists_are_selected_and_have_a_version() {
-    let (model, client) = furnished();
+async fn list_is_filtered_by_labels_and_has_a_resource_version() {
+    let (model, client) = fixture();
     model.put::<Pod>(pod(json!({"name": "b", "namespace": NAMESPACE, "labels": {"x": "2"}})));
     model.put::<Pod>(pod(json!({"name": "c", "namespace": "elsewhere", "labels": {"x": "1"}})));
     let pods: Api<Pod> = api(&client);

@@ -1,4 +1,4 @@
-//! How objects go: at once, after their finalizers, after a grace period, with their owners.
+//! Deletion: immediate, after finalizers, after a grace period, and by the garbage collector.
 
 use super::refusal::Refusal;
 use super::store::{Outcome, Store, Target, bump_generation, check_identity};
@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// How long a pod may take to end unless it says so itself.
+/// Grace period in seconds of a pod that sets none.
 const DEFAULT_GRACE: i64 = 30;
 
-/// Under which circumstances, and how, an object is to be deleted.
+/// Body of a delete request.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct DeleteOptions {
@@ -22,8 +22,8 @@ pub(super) struct DeleteOptions {
 }
 
 impl DeleteOptions {
-    /// Without any grace.
-    pub fn at_once() -> Self {
+    /// Without a grace period.
+    pub fn immediate() -> Self {
         Self { grace_period_seconds: Some(0), ..Self::default() }
     }
 }
@@ -36,10 +36,10 @@ struct Preconditions {
 }
 
 impl Store {
-    /// Deletes, or begins to; the object, and whether it is gone.
+    /// Deletes an object or makes it terminating. Returns the object and whether it was removed.
     pub fn delete(&mut self, target: &Target, options: &DeleteOptions) -> Outcome<(Arc<Value>, bool)> {
         if options.propagation_policy.as_ref().is_some_and(|policy| policy != "Background") {
-            return Err(Refusal::bad_request("only deletion in the background is modelled"));
+            return Err(Refusal::bad_request("only background deletion is modelled"));
         }
         let entry = self.entry(target)?;
         let (before, owners) = (entry.object.clone(), entry.owners.clone());
@@ -52,7 +52,7 @@ impl Store {
         if pending.is_some_and(|pending| pending <= grace) && (target.is_pod() || has_finalizers) {
             return Ok((before, false));
         }
-        // A pod that goes at once is seen to be on its way first.
+        // A pod without a grace period is terminating for one version before it is removed.
         if target.is_pod() || has_finalizers {
             let mut after = Value::clone(&before);
             if pending.is_none() && !metadata["generation"].is_null() {
@@ -69,7 +69,7 @@ impl Store {
         Ok((self.remove(target).unwrap_or(before), true))
     }
 
-    /// Deletes what has owners that are all gone, and what that leaves without owners.
+    /// Deletes objects whose owners are all deleted, and then their dependents.
     pub fn collect_garbage(&mut self) {
         loop {
             let orphans = self.orphans();
@@ -77,7 +77,7 @@ impl Store {
                 return;
             }
             for orphan in orphans {
-                // It was found just now, and nothing is asked of it.
+                // Cannot fail: the object exists and there are no preconditions.
                 let _ = self.delete(&orphan, &DeleteOptions::default());
             }
         }
@@ -86,26 +86,26 @@ impl Store {
     fn orphans(&self) -> Vec<Target> {
         let uids: BTreeSet<&str> =
             self.all().filter_map(|(_, object)| object["metadata"]["uid"].as_str()).collect();
-        let is_gone = |owner: &Value| owner["uid"].as_str().is_none_or(|uid| !uids.contains(uid));
+        let is_deleted = |owner: &Value| owner["uid"].as_str().is_none_or(|uid| !uids.contains(uid));
         let is_orphan = |object: &Value| {
             let owners = object["metadata"]["ownerReferences"].as_array();
             object["metadata"]["deletionTimestamp"].is_null()
-                && owners.is_some_and(|owners| owners.iter().all(is_gone))
+                && owners.is_some_and(|owners| owners.iter().all(is_deleted))
         };
         self.all().filter(|(_, object)| is_orphan(object)).map(|(target, _)| target).collect()
     }
 }
 
-/// How many seconds a pod gets to end.
+/// Seconds until the pod is removed.
 fn grace(pod: &Value, options: &DeleteOptions) -> i64 {
-    let is_over = ["Failed", "Succeeded"].iter().any(|phase| pod["status"]["phase"] == **phase);
+    let is_finished = ["Failed", "Succeeded"].iter().any(|phase| pod["status"]["phase"] == **phase);
     let is_scheduled = pod["spec"]["nodeName"].as_str().is_some_and(|node| !node.is_empty());
     let pending = pod["metadata"]["deletionGracePeriodSeconds"].as_i64();
     match (options.grace_period_seconds, pending) {
         (None, Some(pending)) => pending,
-        (Some(wanted), Some(_)) => wanted,
-        _ if is_over || !is_scheduled => 0,
-        (Some(wanted), None) => wanted,
+        (Some(requested), Some(_)) => requested,
+        _ if is_finished || !is_scheduled => 0,
+        (Some(requested), None) => requested,
         (None, None) => pod["spec"]["terminationGracePeriodSeconds"].as_i64().unwrap_or(DEFAULT_GRACE),
     }
 }

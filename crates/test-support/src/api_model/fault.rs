@@ -1,28 +1,28 @@
-//! What may become of a request, other than being served.
+//! Faults that a test injects into requests.
 
 use super::refusal::Refusal;
 use std::io;
 use std::time::Duration;
 
-/// What becomes of a request.
+/// How the server treats a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
     /// It is served.
     Served,
-    /// It has no effect, and the client hears so.
+    /// It has no effect, and the client receives this failure.
     Refused(Failure),
-    /// It has its effect, and the client hears that it failed.
+    /// It is performed, but the client receives this failure.
     Misreported(Failure),
-    /// It has no effect, and the client hears nothing.
+    /// It has no effect, and the client receives no response.
     Lost,
-    /// It is served after this time, even if the client waits no longer.
+    /// It is served after this delay, even if the client has given up.
     Late(Duration),
 }
 
-/// What a client hears of a failure.
+/// A failure as the client receives it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
-    /// 409, as after a write of somebody else.
+    /// 409, as after a concurrent write.
     Conflict,
     /// 429.
     TooManyRequests,
@@ -37,7 +37,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    pub(super) fn answer(self) -> Result<Refusal, io::Error> {
+    pub(super) fn to_refusal(self) -> Result<Refusal, io::Error> {
         let (code, reason) = match self {
             Self::Conflict => (409, "Conflict"),
             Self::TooManyRequests => (429, "TooManyRequests"),
@@ -46,6 +46,6 @@ impl Failure {
             Self::Timeout => (504, "Timeout"),
             Self::Disconnect => return Err(io::ErrorKind::ConnectionReset.into()),
         };
-        Ok(Refusal::new(code, reason, "a fault of the test"))
+        Ok(Refusal::new(code, reason, "fault injected by the test"))
     }
 }

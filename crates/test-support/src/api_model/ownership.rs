@@ -1,14 +1,14 @@
-//! Who wrote which field, which decides what a server-side apply removes.
+//! Field ownership, which decides which fields a server-side apply removes.
 //!
-//! Fields are kept as the API server shows them in `metadata.managedFields`: `f:NAME` is a field, `k:{..}` an item of a
-//! list by its key, `v:VALUE` a member of a set. There is no schema: lists that have keys are known by their name.
+//! Field sets have the format of `metadata.managedFields`: `f:NAME` is a field, `k:{..}` an item of a list by its key,
+//! `v:VALUE` a member of a set. There is no schema: lists with keys are recognised by their name.
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// Fields of `metadata` that nobody owns: the server keeps them.
-const KEPT_BY_SERVER: [&str; 9] = [
+/// Fields of `metadata` without an owner, because the server sets them.
+const SERVER_FIELDS: [&str; 9] = [
     "f:creationTimestamp",
     "f:deletionGracePeriodSeconds",
     "f:deletionTimestamp",
@@ -20,26 +20,26 @@ const KEPT_BY_SERVER: [&str; 9] = [
     "f:uid",
 ];
 
-/// Into which parts a value falls.
+/// How a value is divided into parts that are owned separately.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shape {
-    /// Into none.
-    Atom,
-    /// Into the fields of objects; lists are atoms.
+    /// Not divided.
+    Atomic,
+    /// Objects are divided into their fields; lists are atomic.
     Plain,
-    /// Into the items of a list, told apart by a key; these are atoms.
-    Atoms(&'static str),
-    /// Into the items of a list, told apart by a key; these fall into their fields.
+    /// A list whose items are identified by this key and are atomic.
+    AtomicItems(&'static str),
+    /// A list whose items are identified by this key and are divided into their fields.
     Items(&'static str),
-    /// Into the members of a list.
+    /// A list of unique members.
     Set,
 }
 
 impl Shape {
-    /// The shape of the list, should it be one, in a field of this name.
+    /// The shape of the value of a field with this name.
     pub fn of_field(name: &str) -> Self {
         match name {
-            "ownerReferences" => Self::Atoms("uid"),
+            "ownerReferences" => Self::AtomicItems("uid"),
             "conditions" => Self::Items("type"),
             "finalizers" => Self::Set,
             _ => Self::Plain,
@@ -47,25 +47,25 @@ impl Shape {
     }
 
     fn of_item(self) -> Self {
-        if matches!(self, Self::Items(_)) { Self::Plain } else { Self::Atom }
+        if matches!(self, Self::Items(_)) { Self::Plain } else { Self::Atomic }
     }
 
-    /// How a set of fields names an item of such a list.
+    /// The name of a list item in a field set.
     fn segment(self, item: &Value) -> String {
         match self {
-            Self::Atoms(key) | Self::Items(key) => format!("k:{{\"{key}\":{}}}", item[key]),
-            Self::Atom | Self::Plain | Self::Set => format!("v:{item}"),
+            Self::AtomicItems(key) | Self::Items(key) => format!("k:{{\"{key}\":{}}}", item[key]),
+            Self::Atomic | Self::Plain | Self::Set => format!("v:{item}"),
         }
     }
 }
 
-/// A set of fields; an empty one below a name is a field that is owned as a whole.
+/// A set of fields; an empty set below a name means that the field is owned as a whole.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(transparent)]
 pub(super) struct Fields(BTreeMap<String, Fields>);
 
 impl Fields {
-    /// The fields that an object has, but for those that the server keeps.
+    /// The fields of an object, without those that the server sets.
     pub fn of(object: &Value) -> Self {
         difference(&Value::Null, object, Shape::Plain).0.unwrap_or_default().without_server_fields()
     }
@@ -73,7 +73,7 @@ impl Fields {
     fn without_server_fields(mut self) -> Self {
         self.0.retain(|name, _| name != "f:apiVersion" && name != "f:kind");
         if let Some(metadata) = self.0.get_mut("f:metadata") {
-            metadata.0.retain(|name, _| !KEPT_BY_SERVER.contains(&name.as_str()));
+            metadata.0.retain(|name, _| !SERVER_FIELDS.contains(&name.as_str()));
             if metadata.is_empty() {
                 self.0.remove("f:metadata");
             }
@@ -81,7 +81,7 @@ impl Fields {
         self
     }
 
-    /// Those below one field of the object.
+    /// The fields below one top-level field.
     pub fn only(mut self, field: &str) -> Self {
         self.0.retain(|name, _| name == field);
         self
@@ -109,28 +109,28 @@ impl Fields {
         }
     }
 
-    /// Takes these fields out of an object, and what becomes empty by that.
-    pub fn take_out_of(&self, object: &mut Value) {
-        self.take_out(object, Shape::Plain);
+    /// Removes these fields from an object, and parents that become empty.
+    pub fn remove_from(&self, object: &mut Value) {
+        self.remove_from_value(object, Shape::Plain);
     }
 
-    fn take_out(&self, value: &mut Value, shape: Shape) {
+    fn remove_from_value(&self, value: &mut Value, shape: Shape) {
         match value {
-            Value::Object(fields) => self.take_fields(fields),
+            Value::Object(fields) => self.remove_from_fields(fields),
             Value::Array(items) => items.retain_mut(|item| match self.0.get(&shape.segment(item)) {
                 None => true,
-                Some(inner) => !inner.is_empty() && inner.leaves_item(item, shape),
+                Some(inner) => !inner.is_empty() && inner.remove_from_item(item, shape),
             }),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
         }
     }
 
-    fn take_fields(&self, fields: &mut Map<String, Value>) {
+    fn remove_from_fields(&self, fields: &mut Map<String, Value>) {
         for (segment, inner) in &self.0 {
             let name = segment.trim_start_matches("f:");
             let Some(value) = fields.get_mut(name) else { continue };
             if !inner.is_empty() {
-                inner.take_out(value, Shape::of_field(name));
+                inner.remove_from_value(value, Shape::of_field(name));
             }
             if inner.is_empty() || is_empty(value) {
                 fields.remove(name);
@@ -138,14 +138,15 @@ impl Fields {
         }
     }
 
-    /// Takes fields out of an item; whether there is anything left. The key goes last.
-    fn leaves_item(&self, item: &mut Value, shape: Shape) -> bool {
+    /// Removes fields from a list item; whether the item remains. Its key is removed only with the last other field.
+    fn remove_from_item(&self, item: &mut Value, shape: Shape) -> bool {
         let (Shape::Items(key), Value::Object(fields)) = (shape, item) else { return false };
         let name = format!("f:{key}");
-        let takes_key = self.0.contains_key(&name);
+        let removes_key = self.0.contains_key(&name);
         let others = self.0.iter().filter(|(field, _)| **field != name);
-        Self(others.map(|(field, inner)| (field.clone(), inner.clone())).collect()).take_fields(fields);
-        !takes_key || fields.len() > 1
+        Self(others.map(|(field, inner)| (field.clone(), inner.clone())).collect())
+            .remove_from_fields(fields);
+        !removes_key || fields.len() > 1
     }
 }
 
@@ -153,7 +154,7 @@ fn is_empty(value: &Value) -> bool {
     value.as_object().is_some_and(Map::is_empty) || value.as_array().is_some_and(Vec::is_empty)
 }
 
-/// The parts of a value that are owned one by one; `None` for a value that is owned as a whole.
+/// The parts of a value that are owned separately; `None` for a value that is owned as a whole.
 fn parts(value: &Value, shape: Shape) -> Option<BTreeMap<String, (&Value, Shape)>> {
     match (value, shape) {
         (Value::Object(fields), Shape::Plain) if !fields.is_empty() => Some(
@@ -162,14 +163,14 @@ fn parts(value: &Value, shape: Shape) -> Option<BTreeMap<String, (&Value, Shape)
                 .map(|(name, value)| (format!("f:{name}"), (value, Shape::of_field(name))))
                 .collect(),
         ),
-        (Value::Array(items), Shape::Atoms(_) | Shape::Items(_) | Shape::Set) => {
+        (Value::Array(items), Shape::AtomicItems(_) | Shape::Items(_) | Shape::Set) => {
             Some(items.iter().map(|item| (shape.segment(item), (item, shape.of_item()))).collect())
         }
         _ => None,
     }
 }
 
-/// The fields that got another value, and those that went.
+/// The fields that were added or changed, and those that were removed.
 fn difference(before: &Value, after: &Value, shape: Shape) -> (Option<Fields>, Option<Fields>) {
     if before == after {
         return (None, None);
@@ -180,20 +181,20 @@ fn difference(before: &Value, after: &Value, shape: Shape) -> (Option<Fields>, O
         return if after.is_null() { (None, leaf) } else { (leaf, None) };
     }
     let (old, new) = (old.unwrap_or_default(), new.unwrap_or_default());
-    let (mut written, mut gone) = (Fields::default(), Fields::default());
+    let (mut written, mut removed) = (Fields::default(), Fields::default());
     let absent = |shape| (&Value::Null, shape);
     for name in old.keys().chain(new.keys().filter(|name| !old.contains_key(*name))) {
         let shape = old.get(name).or(new.get(name)).map_or(Shape::Plain, |(_, shape)| *shape);
         let (before, _) = old.get(name).copied().unwrap_or(absent(shape));
         let (after, _) = new.get(name).copied().unwrap_or(absent(shape));
-        let (inner_written, inner_gone) = difference(before, after, shape);
+        let (inner_written, inner_removed) = difference(before, after, shape);
         written.0.extend(inner_written.map(|inner| (name.clone(), inner)));
-        gone.0.extend(inner_gone.map(|inner| (name.clone(), inner)));
+        removed.0.extend(inner_removed.map(|inner| (name.clone(), inner)));
     }
-    (Some(written).filter(|fields| !fields.is_empty()), Some(gone).filter(|fields| !fields.is_empty()))
+    (Some(written).filter(|fields| !fields.is_empty()), Some(removed).filter(|fields| !fields.is_empty()))
 }
 
-/// In what capacity somebody writes.
+/// A field manager with its operation and subresource, which together identify an owner.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Owner {
     pub manager: String,
@@ -201,45 +202,45 @@ pub(super) struct Owner {
     pub status: bool,
 }
 
-/// A write, as far as ownership goes.
+/// The owner of a write, and how the write changes ownership.
 #[derive(Debug, Clone)]
 pub(super) enum Write {
-    /// The writer owns what it changed.
+    /// The owner gets the fields that the write changes.
     Update(Owner),
-    /// The writer owns these fields, changed or not.
+    /// The owner gets these fields, changed or not.
     Apply { owner: Owner, fields: Fields },
 }
 
-/// Who owns which fields of one object.
+/// The owners of one object's fields.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Owners(BTreeMap<Owner, Fields>);
 
 impl Owners {
-    /// What this owner applied before, leaves out now, and nobody else owns.
-    pub fn left_out(&self, owner: &Owner, applied: &Fields) -> Fields {
-        let mut left_out = self.0.get(owner).cloned().unwrap_or_default();
-        left_out.subtract(applied);
+    /// Fields that this owner applied before, does not apply now, and that have no other owner: the apply removes them.
+    pub fn abandoned(&self, owner: &Owner, applied: &Fields) -> Fields {
+        let mut abandoned = self.0.get(owner).cloned().unwrap_or_default();
+        abandoned.subtract(applied);
         for fields in self.0.iter().filter(|(other, _)| *other != owner).map(|(_, fields)| fields) {
-            left_out.subtract(fields);
+            abandoned.subtract(fields);
         }
-        left_out
+        abandoned
     }
 
-    /// Whether a write that changed no value says nothing new.
-    pub fn know(&self, write: &Write) -> bool {
+    /// Whether a write that changes no value leaves the ownership unchanged as well.
+    pub fn is_unchanged_by(&self, write: &Write) -> bool {
         match write {
             Write::Update(_) => true,
             Write::Apply { owner, fields } => self.0.get(owner).unwrap_or(&Fields::default()) == fields,
         }
     }
 
-    /// Notes a write. What it changed is no longer anybody else's.
+    /// Records a write. Other owners lose the fields that it changed.
     pub fn record(&mut self, before: &Value, after: &Value, write: &Write) {
-        let (written, gone) = difference(before, after, Shape::Plain);
+        let (written, removed) = difference(before, after, Shape::Plain);
         let written = written.unwrap_or_default().without_server_fields();
         for fields in self.0.values_mut() {
             fields.subtract(&written);
-            fields.subtract(gone.as_ref().unwrap_or(&Fields::default()));
+            fields.subtract(removed.as_ref().unwrap_or(&Fields::default()));
         }
         match write {
             Write::Update(owner) => self.0.entry(owner.clone()).or_default().add(written),
@@ -250,7 +251,7 @@ impl Owners {
         self.0.retain(|_, fields| !fields.is_empty());
     }
 
-    /// `metadata.managedFields`, with those who apply only: nobody asks for the others.
+    /// `metadata.managedFields`, with apply operations only: no client reads the others.
     pub fn managed_fields(&self, api_version: &Value) -> Option<Value> {
         let entry = |(owner, fields): (&Owner, &Fields)| {
             let mut entry = json!({

@@ -1,13 +1,13 @@
-//! What an API server says when it refuses a request.
+//! Error responses of the API server.
 
 use super::store::Target;
 use serde_json::{Error, Value, json};
 
-/// Why a request was refused, as clients see it.
+/// An error response.
 #[derive(Debug)]
 pub(super) struct Refusal {
     pub code: u16,
-    /// The `Status` that goes over the wire.
+    /// The `Status` object.
     pub body: Value,
 }
 
@@ -40,16 +40,16 @@ impl Refusal {
         Self::of(target, 409, "AlreadyExists", "already exists")
     }
 
-    pub fn conflict(target: &Target, why: &str) -> Self {
-        Self::of(target, 409, "Conflict", why)
+    pub fn conflict(target: &Target, message: &str) -> Self {
+        Self::of(target, 409, "Conflict", message)
     }
 
-    pub fn invalid(target: &Target, why: &str) -> Self {
-        Self::of(target, 422, "Invalid", &format!("is invalid: {why}"))
+    pub fn invalid(target: &Target, message: &str) -> Self {
+        Self::of(target, 422, "Invalid", &format!("is invalid: {message}"))
     }
 
-    pub fn bad_request(why: &str) -> Self {
-        Self::new(400, "BadRequest", why)
+    pub fn bad_request(message: &str) -> Self {
+        Self::new(400, "BadRequest", message)
     }
 
     pub fn unsupported_patch() -> Self {
@@ -60,10 +60,10 @@ impl Refusal {
         Self::new(500, "", "resourceVersion should not be set on objects to be created")
     }
 
-    pub fn namespace_terminates(target: &Target) -> Self {
-        let why = format!("is forbidden: namespace {} is being terminated", target.namespace);
-        let mut refusal = Self::of(target, 403, "Forbidden", &why);
-        refusal.body["details"]["causes"] = json!([{"reason": "NamespaceTerminating", "message": why}]);
+    pub fn namespace_terminating(target: &Target) -> Self {
+        let message = format!("is forbidden: namespace {} is being terminated", target.namespace);
+        let mut refusal = Self::of(target, 403, "Forbidden", &message);
+        refusal.body["details"]["causes"] = json!([{"reason": "NamespaceTerminating", "message": message}]);
         refusal
     }
 }

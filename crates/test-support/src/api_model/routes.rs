@@ -1,11 +1,11 @@
-//! What HTTP requests ask for, and how they are answered.
+//! Parses HTTP requests and renders responses.
 
 use super::deletion::DeleteOptions;
 use super::ownership::{Owner, Write};
 use super::patch::Patch;
 use super::refusal::Refusal;
 use super::selector::{self, selects};
-use super::store::{Outcome, Part, Store, Target, check_identity, claim};
+use super::store::{Outcome, Part, Store, Target, check_identity, metadata_text};
 use http::request::Parts;
 use http::{Method, Response, header};
 use kube::client::Body;
@@ -16,39 +16,39 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// Who writes without saying as whom.
-const NAMELESS_MANAGER: &str = "unknown";
+/// Field manager of requests without `fieldManager`.
+const DEFAULT_MANAGER: &str = "unknown";
 
 /// The content type of a server-side apply.
 const APPLY: &str = "application/apply-patch+yaml";
 
-/// What a request does.
+/// The verb of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verb {
     /// Reads one object.
     Get,
     /// Reads all objects.
     List,
-    /// Makes an object.
+    /// Creates an object.
     Create,
     /// Replaces an object.
     Update,
-    /// Changes an object.
+    /// Patches an object.
     Patch,
     /// Deletes an object.
     Delete,
 }
 
-/// One request, as far as it can be told from outside.
+/// One request without its body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Call {
     /// The client that sent it.
     pub client: String,
-    /// What it does.
+    /// The verb.
     pub verb: Verb,
-    /// To what. Names that the server gives, and those of lists, are empty.
+    /// The object. The name is empty for lists and if the server generates it.
     pub target: Target,
-    /// Whether it is about the status alone.
+    /// Whether it addresses the status subresource.
     pub is_status: bool,
 }
 
@@ -60,7 +60,7 @@ impl fmt::Display for Call {
     }
 }
 
-/// A request that was understood.
+/// A parsed request.
 pub(super) struct Request {
     pub call: Arc<Call>,
     query: BTreeMap<String, String>,
@@ -68,7 +68,7 @@ pub(super) struct Request {
     body: Vec<u8>,
 }
 
-/// Objects, which are not copied for that.
+/// The response to a list request; borrows the objects to avoid copies.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct List<'a> {
@@ -78,7 +78,7 @@ struct List<'a> {
     items: Vec<&'a Value>,
 }
 
-/// What is sent back.
+/// A response.
 pub(super) struct Answer {
     pub code: u16,
     body: Vec<u8>,
@@ -86,12 +86,12 @@ pub(super) struct Answer {
 
 impl Answer {
     fn new(code: u16, body: &impl Serialize) -> Self {
-        Self { code, body: serde_json::to_vec(body).expect("an answer is JSON") }
+        Self { code, body: serde_json::to_vec(body).expect("the body serializes") }
     }
 
     pub fn into_response(self) -> Response<Body> {
         let response = Response::builder().status(self.code).header(header::CONTENT_TYPE, "application/json");
-        response.body(Body::from(self.body)).expect("code and header are good")
+        response.body(Body::from(self.body)).expect("code and header are valid")
     }
 }
 
@@ -103,14 +103,14 @@ impl From<Refusal> for Answer {
 
 impl Request {
     /// # Panics
-    /// On requests that this server does not know: a test must not take them for failures of the cluster.
-    pub fn read(client: &str, parts: &Parts, body: Vec<u8>) -> Self {
+    /// On requests that are not modelled: an error response would look like a failure of the cluster.
+    pub fn parse(client: &str, parts: &Parts, body: Vec<u8>) -> Self {
         let query: BTreeMap<String, String> =
-            parts.uri.query().unwrap_or_default().split('&').filter_map(parameter).collect();
-        for unknown in ["dryRun", "fieldSelector", "watch"] {
-            assert!(!query.contains_key(unknown), "{unknown} is not modelled: {}", parts.uri);
+            parts.uri.query().unwrap_or_default().split('&').filter_map(parse_parameter).collect();
+        for unsupported in ["dryRun", "fieldSelector", "watch"] {
+            assert!(!query.contains_key(unsupported), "{unsupported} is not modelled: {}", parts.uri);
         }
-        let (target, subresource) = target(parts.uri.path()).unwrap_or_else(|| not_modelled(parts));
+        let (target, subresource) = parse_path(parts.uri.path()).unwrap_or_else(|| not_modelled(parts));
         let verb = match (&parts.method, target.name.is_empty()) {
             (&Method::GET, true) => Verb::List,
             (&Method::GET, false) => Verb::Get,
@@ -133,17 +133,17 @@ impl Request {
         Self { call, query, content_type, body }
     }
 
-    /// Does what is asked.
+    /// Performs the request, and records it as the cause of the changes.
     pub fn serve(&self, store: &mut Store) -> Answer {
         let before = store.log.len();
-        let answer = self.outcome(store).unwrap_or_else(Answer::from);
+        let answer = self.dispatch(store).unwrap_or_else(Answer::from);
         for change in &mut store.log[before..] {
             change.by = Some(self.call.clone());
         }
         answer
     }
 
-    fn outcome(&self, store: &mut Store) -> Outcome<Answer> {
+    fn dispatch(&self, store: &mut Store) -> Outcome<Answer> {
         let target = &self.call.target;
         if self.call.is_status && !target.has_status() {
             return Err(Refusal::no_such_resource());
@@ -190,8 +190,8 @@ impl Request {
         let (target, object) = (&self.call.target, self.object()?);
         self.check_names(&object)?;
         let object = store.update(target, self.part(), &Write::Update(self.owner(false)), |entry| {
-            check_identity(target, &entry.object, claim(&object, "uid"), None)?;
-            if target.is_custom() && claim(&object, "resourceVersion").is_none() {
+            check_identity(target, &entry.object, metadata_text(&object, "uid"), None)?;
+            if target.is_custom() && metadata_text(&object, "resourceVersion").is_none() {
                 return Err(Refusal::invalid(
                     target,
                     "metadata.resourceVersion: must be specified for an update",
@@ -213,7 +213,7 @@ impl Request {
         };
         let object = store.update(target, self.part(), &Write::Update(self.owner(false)), |entry| {
             let mut object = Value::clone(&entry.object);
-            patch.change(&mut object).map_err(|error| Refusal::invalid(target, &error.to_string()))?;
+            patch.apply_to(&mut object).map_err(|error| Refusal::invalid(target, &error.to_string()))?;
             Ok(object)
         })?;
         Ok(Answer::new(200, &*object))
@@ -232,11 +232,7 @@ impl Request {
 
     fn owner(&self, applies: bool) -> Owner {
         let manager = Some(self.parameter("fieldManager")).filter(|name| !name.is_empty());
-        Owner {
-            manager: manager.unwrap_or(NAMELESS_MANAGER).to_owned(),
-            applies,
-            status: self.call.is_status,
-        }
+        Owner { manager: manager.unwrap_or(DEFAULT_MANAGER).to_owned(), applies, status: self.call.is_status }
     }
 
     fn parameter(&self, name: &str) -> &str {
@@ -252,34 +248,34 @@ impl Request {
         if object["metadata"].is_object() { Ok(object) } else { Err(Refusal::bad_request("not an object")) }
     }
 
-    /// What the path says and what the object says must be the same, as far as both say it.
+    /// Refuses an object whose name or namespace differs from the path, where both are set.
     fn check_names(&self, object: &Value) -> Outcome<()> {
         let Target { namespace, name, .. } = &self.call.target;
         for (field, expected) in [("name", name), ("namespace", namespace)] {
-            let said = object["metadata"][field].as_str().unwrap_or_default();
-            if !said.is_empty() && !expected.is_empty() && said != expected {
-                let sentence =
-                    format!("the {field} of the object ({said}) does not match the URL ({expected})");
-                return Err(Refusal::bad_request(&sentence));
+            let actual = object["metadata"][field].as_str().unwrap_or_default();
+            if !actual.is_empty() && !expected.is_empty() && actual != expected {
+                let message =
+                    format!("the {field} of the object ({actual}) does not match the URL ({expected})");
+                return Err(Refusal::bad_request(&message));
             }
         }
         Ok(())
     }
 }
 
-#[expect(clippy::panic, reason = "a test that asks for more than the model has is at fault itself")]
+#[expect(clippy::panic, reason = "a request that is not modelled is an error in the test")]
 fn not_modelled(parts: &Parts) -> ! {
     panic!("{} {} is not modelled", parts.method, parts.uri)
 }
 
-fn parameter(pair: &str) -> Option<(String, String)> {
+fn parse_parameter(pair: &str) -> Option<(String, String)> {
     let (name, value) = pair.split_once('=')?;
     let value = value.replace('+', " ");
     Some((name.to_owned(), percent_decode_str(&value).decode_utf8_lossy().into_owned()))
 }
 
-/// The object that a path names, and its subresource.
-fn target(path: &str) -> Option<(Target, Option<String>)> {
+/// The object and the subresource of a path.
+fn parse_path(path: &str) -> Option<(Target, Option<String>)> {
     let mut segments = path.trim_matches('/').split('/');
     let group = match segments.next()? {
         "api" => "",

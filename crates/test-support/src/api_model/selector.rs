@@ -1,4 +1,4 @@
-//! Label selectors as they come in a query.
+//! Label selectors of list requests.
 
 use super::refusal::Refusal;
 use kube::core::{Expression, Selector, SelectorExt};
@@ -6,24 +6,24 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Reads a selector.
+/// Parses a selector.
 pub(super) fn parse(text: &str) -> Result<Selector, Refusal> {
     let requirements = split(text).into_iter().map(str::trim).filter(|requirement| !requirement.is_empty());
     requirements
-        .map(|requirement| expression(requirement).ok_or(requirement))
+        .map(|requirement| parse_requirement(requirement).ok_or(requirement))
         .collect::<Result<_, _>>()
         .map_err(|requirement: &str| {
             Refusal::bad_request(&format!("unable to parse requirement: {requirement:?}"))
         })
 }
 
-/// Whether the labels of an object are selected.
+/// Whether a selector matches the labels of an object.
 pub(super) fn selects(selector: &Selector, object: &Value) -> bool {
     let labels = BTreeMap::deserialize(&object["metadata"]["labels"]).unwrap_or_default();
     selector.matches(&labels)
 }
 
-/// Requirements end at commas that are not in parentheses.
+/// Splits requirements at commas outside of parentheses.
 fn split(text: &str) -> Vec<&str> {
     let mut is_inside = false;
     text.split(|character| {
@@ -33,32 +33,32 @@ fn split(text: &str) -> Vec<&str> {
     .collect()
 }
 
-fn expression(text: &str) -> Option<Expression> {
+fn parse_requirement(text: &str) -> Option<Expression> {
     if let Some((key, value)) = text.split_once("!=") {
-        return Some(Expression::NotEqual(word(key)?, value.trim().to_owned()));
+        return Some(Expression::NotEqual(parse_key(key)?, value.trim().to_owned()));
     }
     if let Some((key, value)) = text.split_once("==").or(text.split_once('=')) {
-        return Some(Expression::Equal(word(key)?, value.trim().to_owned()));
+        return Some(Expression::Equal(parse_key(key)?, value.trim().to_owned()));
     }
     if let Some((key, values)) = text.split_once(" notin ") {
-        return Some(Expression::NotIn(word(key)?, set(values)?));
+        return Some(Expression::NotIn(parse_key(key)?, parse_values(values)?));
     }
     if let Some((key, values)) = text.split_once(" in ") {
-        return Some(Expression::In(word(key)?, set(values)?));
+        return Some(Expression::In(parse_key(key)?, parse_values(values)?));
     }
     match text.strip_prefix('!') {
-        Some(key) => Some(Expression::DoesNotExist(word(key)?)),
-        None => Some(Expression::Exists(word(text)?)),
+        Some(key) => Some(Expression::DoesNotExist(parse_key(key)?)),
+        None => Some(Expression::Exists(parse_key(text)?)),
     }
 }
 
-fn word(text: &str) -> Option<String> {
+fn parse_key(text: &str) -> Option<String> {
     let text = text.trim();
     let is_key = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./".contains(&byte);
     (!text.is_empty() && text.bytes().all(is_key)).then(|| text.to_owned())
 }
 
-fn set(text: &str) -> Option<BTreeSet<String>> {
+fn parse_values(text: &str) -> Option<BTreeSet<String>> {
     let inner = text.trim().strip_prefix('(')?.strip_suffix(')')?;
     Some(inner.split(',').map(|value| value.trim().to_owned()).collect())
 }
@@ -89,7 +89,7 @@ mod tests {
     #[case("a in (1,2),b=", true)]
     #[case("a in (1,2),b=x", false)]
     #[case("x.y/z", true)]
-    fn requirements_hold_together(#[case] text: &str, #[case] selected: bool) {
+    fn object_is_selected_if_all_requirements_match(#[case] text: &str, #[case] selected: bool) {
         let object = json!({"metadata": {"labels": {"a": "1", "b": "", "x.y/z": "v"}}});
         assert_eq!(selects(&parse(text).unwrap(), &object), selected, "{text}");
     }
@@ -98,7 +98,7 @@ mod tests {
     #[case("a in 1")]
     #[case("a b")]
     #[case("=1")]
-    fn nonsense_is_refused(#[case] text: &str) {
+    fn invalid_selector_is_a_bad_request(#[case] text: &str) {
         assert_eq!(parse(text).unwrap_err().code, 400, "{text}");
     }
 }

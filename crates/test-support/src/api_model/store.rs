@@ -1,7 +1,7 @@
-//! The objects, and what a write does to them: names, versions, generations, ownership. Knows nothing of HTTP.
+//! The objects and the rules of writes: names, resource versions, generations, ownership. Independent of HTTP.
 
 use super::ownership::{Fields, Owner, Owners, Write};
-use super::patch::{drop_nulls, overlay};
+use super::patch::{drop_nulls, merge_applied};
 use super::refusal::Refusal;
 use super::watch::{Change, Event};
 use jiff::Timestamp;
@@ -10,10 +10,10 @@ use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Where versions begin: none that a client makes up is that of an object.
+/// The first resource version; high, so that a version invented by a test matches no object.
 const FIRST_VERSION: u64 = 1000;
-/// Fields of `metadata` that no client can change.
-const KEPT: [&str; 8] = [
+/// Fields of `metadata` that clients cannot change.
+const IMMUTABLE_METADATA: [&str; 8] = [
     "creationTimestamp",
     "deletionGracePeriodSeconds",
     "deletionTimestamp",
@@ -24,17 +24,17 @@ const KEPT: [&str; 8] = [
     "uid",
 ];
 
-/// What a request gives: the object as it is afterwards, or a refusal.
+/// The result of a request: by default the object after it.
 pub(super) type Outcome<T = Arc<Value>> = Result<T, Refusal>;
 
-/// One object.
+/// Identifies one object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Target {
     /// Plural and group: `pods`, `nodesets.slinky.slurm.net`.
     pub resource: String,
-    /// Empty for kinds without.
+    /// Empty for cluster-scoped kinds.
     pub namespace: String,
-    /// Empty for lists and for objects that the server names.
+    /// Empty for lists and if the server generates the name.
     pub name: String,
 }
 
@@ -43,12 +43,12 @@ impl Target {
         self.resource == "pods"
     }
 
-    /// Whether the status is written apart from the rest.
+    /// Whether the kind has a status subresource.
     pub(super) fn has_status(&self) -> bool {
         self.is_pod() || self.resource.ends_with(".slinky.slurm.net")
     }
 
-    /// Whether the kind is not one of Kubernetes itself.
+    /// Whether the kind is a custom resource.
     pub(super) fn is_custom(&self) -> bool {
         let group = self.resource.split_once('.').map_or("", |(_, group)| group);
         group.contains('.') && !group.ends_with(".k8s.io")
@@ -59,24 +59,24 @@ impl Target {
     }
 }
 
-/// The half of an object that a write is about.
+/// The part of an object that a write may change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
-    /// Everything but the status, if that is written apart.
+    /// Everything except a status subresource.
     Main,
-    /// The status alone.
+    /// The status subresource.
     Status,
-    /// Everything, fields of the server included: how a test writes.
+    /// Everything, including fields that the server sets: for writes of the test.
     Whole,
 }
 
-/// An object and who wrote it.
+/// An object and its field owners.
 pub(super) struct Entry {
     pub object: Arc<Value>,
     pub owners: Owners,
 }
 
-/// All objects and everything that happened to them.
+/// All objects and the log of their changes.
 pub(super) struct Store {
     clock: Box<dyn Fn() -> Timestamp + Send>,
     /// By resource, namespace and name.
@@ -115,17 +115,17 @@ impl Store {
         self.find(target).ok_or_else(|| Refusal::not_found(target))
     }
 
-    /// All objects of a kind, in one namespace or, without, in all.
+    /// All objects of a kind in a namespace, or in all namespaces if it is empty.
     pub fn list(&self, resource: &str, namespace: &str) -> impl Iterator<Item = &Arc<Value>> {
         let namespaces = self.objects.get(resource).into_iter().flatten();
-        let wanted = namespaces.filter(move |(name, _)| namespace.is_empty() || *name == namespace);
-        wanted.flat_map(|(_, names)| names.values().map(|entry| &entry.object))
+        let selected = namespaces.filter(move |(name, _)| namespace.is_empty() || *name == namespace);
+        selected.flat_map(|(_, names)| names.values().map(|entry| &entry.object))
     }
 
     pub fn create(&mut self, target: &Target, part: Part, mut object: Value, write: &Write) -> Outcome {
-        let target = &self.named(target, &object);
+        let target = &self.with_name(target, &object);
         if self.terminating_namespaces.contains(&target.namespace) {
-            return Err(Refusal::namespace_terminates(target));
+            return Err(Refusal::namespace_terminating(target));
         }
         if target.name.is_empty() {
             return Err(Refusal::invalid(
@@ -137,7 +137,7 @@ impl Store {
         if part == Part::Whole {
             metadata.remove("resourceVersion");
         } else {
-            metadata.retain(|field, _| !KEPT.contains(&field.as_str()));
+            metadata.retain(|field, _| !IMMUTABLE_METADATA.contains(&field.as_str()));
             if target.has_status() {
                 object.as_object_mut().map(|fields| fields.remove("status"));
             }
@@ -170,8 +170,8 @@ impl Store {
         Ok(self.save(target, object, owners))
     }
 
-    /// The target under the name that the object has or gets.
-    fn named(&mut self, target: &Target, object: &Value) -> Target {
+    /// The target with the object's name, which is generated if it has only a `generateName`.
+    fn with_name(&mut self, target: &Target, object: &Value) -> Target {
         let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
         let name = match (text("name"), text("generateName")) {
             ("", "") => target.name.clone(),
@@ -181,7 +181,7 @@ impl Store {
         Target { name, ..target.clone() }
     }
 
-    /// Writes what `change` makes of the object.
+    /// Writes the result of `change`.
     pub fn update(
         &mut self,
         target: &Target,
@@ -193,17 +193,17 @@ impl Store {
         let before = entry.object.clone();
         let mut after = change(entry)?;
         if part != Part::Whole {
-            check_identity(target, &before, None, claim(&after, "resourceVersion"))?;
+            check_identity(target, &before, None, metadata_text(&after, "resourceVersion"))?;
         }
-        let has_foreign_uid = claim(&after, "uid").is_some_and(|uid| before["metadata"]["uid"] != uid);
-        keep(target, part, &before, &mut after);
+        let has_other_uid = metadata_text(&after, "uid").is_some_and(|uid| before["metadata"]["uid"] != uid);
+        restore_protected(target, part, &before, &mut after);
         drop_empty(target, &mut after);
-        // Nobody looks at the metadata in the status of a custom resource.
-        if has_foreign_uid && !(part == Part::Status && target.is_custom()) {
+        // The API server ignores the metadata in a status write of a custom resource.
+        if has_other_uid && !(part == Part::Status && target.is_custom()) {
             return Err(Refusal::invalid(target, "metadata.uid: field is immutable"));
         }
         validate(target, Some(&before), &after)?;
-        if after == *before && entry.owners.know(write) {
+        if after == *before && entry.owners.is_unchanged_by(write) {
             return Ok(before);
         }
         let mut owners = entry.owners.clone();
@@ -211,17 +211,17 @@ impl Store {
         if target.has_generation() && content_differs(&before, &after) {
             bump_generation(&mut after);
         }
-        let is_last_write = before["metadata"]["deletionGracePeriodSeconds"] == 0
+        let removes_last_finalizer = before["metadata"]["deletionGracePeriodSeconds"] == 0
             && after["metadata"]["finalizers"].is_null();
-        if is_last_write {
+        if removes_last_finalizer {
             self.remove(target);
-            show_owners(&mut after, &owners);
+            set_managed_fields(&mut after, &owners);
             return Ok(Arc::new(after));
         }
         Ok(self.save(target, after, owners))
     }
 
-    /// Makes the object what `config` says, and makes it if it is not there; whether it was made.
+    /// Server-side apply. Returns the object and whether it was created.
     pub fn apply(
         &mut self,
         target: &Target,
@@ -245,22 +245,22 @@ impl Store {
             if !config["metadata"]["uid"].is_null() {
                 return Err(Refusal::conflict(target, "has no object with that uid"));
             }
-            // A version, strange as it is, is not a condition where there is nothing.
+            // The API server ignores the resourceVersion of an apply that creates.
             metadata_of(&mut config).remove("resourceVersion");
             return Ok((self.create(target, part, config, &write)?, true));
         }
         let object = self.update(target, part, &write, |entry| {
             let mut object = Value::clone(&entry.object);
-            overlay(&mut object, config);
+            merge_applied(&mut object, config);
             if let Write::Apply { owner, fields } = &write {
-                entry.owners.left_out(owner, fields).take_out_of(&mut object);
+                entry.owners.abandoned(owner, fields).remove_from(&mut object);
             }
             Ok(object)
         })?;
         Ok((object, false))
     }
 
-    /// All objects with their names.
+    /// All objects.
     pub fn all(&self) -> impl Iterator<Item = (Target, &Value)> {
         self.objects.iter().flat_map(|(resource, namespaces)| {
             namespaces.iter().flat_map(move |(namespace, names)| {
@@ -278,18 +278,18 @@ impl Store {
 
     pub fn save(&mut self, target: &Target, mut object: Value, owners: Owners) -> Arc<Value> {
         self.version += 1;
-        show_owners(&mut object, &owners);
+        set_managed_fields(&mut object, &owners);
         metadata_of(&mut object).insert("resourceVersion".into(), self.version.to_string().into());
         let object = Arc::new(object);
         let namespaces = self.objects.entry(target.resource.clone()).or_default();
         let names = namespaces.entry(target.namespace.clone()).or_default();
         let before = names.insert(target.name.clone(), Entry { object: object.clone(), owners });
         let event = if before.is_some() { Event::Modified } else { Event::Added };
-        self.note(target, event, before.map(|entry| entry.object), object.clone());
+        self.log_change(target, event, before.map(|entry| entry.object), object.clone());
         object
     }
 
-    /// Takes an object away, whatever holds it.
+    /// Removes an object at once, regardless of finalizers.
     pub fn remove(&mut self, target: &Target) -> Option<Arc<Value>> {
         let before =
             self.objects.get_mut(&target.resource)?.get_mut(&target.namespace)?.remove(&target.name)?;
@@ -297,56 +297,56 @@ impl Store {
         let mut last = Value::clone(&before.object);
         last["metadata"]["resourceVersion"] = self.version.to_string().into();
         let last = Arc::new(last);
-        self.note(target, Event::Deleted, Some(before.object), last.clone());
+        self.log_change(target, Event::Deleted, Some(before.object), last.clone());
         Some(last)
     }
 
-    fn note(&mut self, target: &Target, event: Event, before: Option<Arc<Value>>, object: Arc<Value>) {
+    fn log_change(&mut self, target: &Target, event: Event, before: Option<Arc<Value>>, object: Arc<Value>) {
         self.log.push(Change { target: target.clone(), event, before, object, by: None });
     }
 }
 
-/// `metadata`, which every object has.
+/// The `metadata` of an object, added if it is missing.
 fn metadata_of(object: &mut Value) -> &mut Map<String, Value> {
     let metadata = &mut object["metadata"];
     if !metadata.is_object() {
         *metadata = json!({});
     }
-    metadata.as_object_mut().expect("it was made one")
+    metadata.as_object_mut().expect("replaced if not an object")
 }
 
-fn show_owners(object: &mut Value, owners: &Owners) {
+fn set_managed_fields(object: &mut Value, owners: &Owners) {
     let entries = owners.managed_fields(&object["apiVersion"]);
-    put_back(&mut object["metadata"], "managedFields", &entries.unwrap_or_default());
+    set_or_remove(&mut object["metadata"], "managedFields", &entries.unwrap_or_default());
 }
 
-/// What an object that a client sends says about the one that it is meant for.
-pub(super) fn claim<'a>(object: &'a Value, field: &str) -> Option<&'a str> {
+/// A text field of `metadata`; `None` if it is absent or empty.
+pub(super) fn metadata_text<'a>(object: &'a Value, field: &str) -> Option<&'a str> {
     object["metadata"][field].as_str().filter(|text| !text.is_empty())
 }
 
-/// Refuses a write that is meant for another object of that name, or for another version.
+/// Checks preconditions: refuses a write with another UID or resource version than the live object's.
 pub(super) fn check_identity(
     target: &Target,
     live: &Value,
     uid: Option<&str>,
     version: Option<&str>,
 ) -> Outcome<()> {
-    for (field, wanted) in [("uid", uid), ("resourceVersion", version)] {
-        let is = &live["metadata"][field];
-        if wanted.is_some_and(|wanted| is != wanted) {
-            return Err(Refusal::conflict(target, &format!("has another {field}: {is}")));
+    for (field, required) in [("uid", uid), ("resourceVersion", version)] {
+        let actual = &live["metadata"][field];
+        if required.is_some_and(|required| actual != required) {
+            return Err(Refusal::conflict(target, &format!("has another {field}: {actual}")));
         }
     }
     Ok(())
 }
 
-/// Puts back what a write of this part cannot change.
-fn keep(target: &Target, part: Part, before: &Value, after: &mut Value) {
+/// Restores the fields that a write to this part cannot change.
+fn restore_protected(target: &Target, part: Part, before: &Value, after: &mut Value) {
     match part {
         Part::Whole => {
             let metadata = metadata_of(after);
-            for field in KEPT.iter().filter(|field| !before["metadata"][**field].is_null()) {
+            for field in IMMUTABLE_METADATA.iter().filter(|field| !before["metadata"][**field].is_null()) {
                 metadata.entry(*field).or_insert_with(|| before["metadata"][*field].clone());
             }
             metadata.insert("resourceVersion".into(), before["metadata"]["resourceVersion"].clone());
@@ -354,25 +354,26 @@ fn keep(target: &Target, part: Part, before: &Value, after: &mut Value) {
         Part::Status => {
             let status = after["status"].take();
             after.clone_from(before);
-            put_back(after, "status", &status);
+            set_or_remove(after, "status", &status);
         }
         Part::Main => {
             for field in ["apiVersion", "kind"] {
-                put_back(after, field, &before[field]);
+                set_or_remove(after, field, &before[field]);
             }
             if target.has_status() {
-                put_back(after, "status", &before["status"]);
+                set_or_remove(after, "status", &before["status"]);
             }
             metadata_of(after)
                 .insert("resourceVersion".into(), before["metadata"]["resourceVersion"].clone());
-            for field in KEPT {
-                put_back(&mut after["metadata"], field, &before["metadata"][field]);
+            for field in IMMUTABLE_METADATA {
+                set_or_remove(&mut after["metadata"], field, &before["metadata"][field]);
             }
         }
     }
 }
 
-fn put_back(object: &mut Value, field: &str, value: &Value) {
+/// Sets a field, or removes it if the value is null.
+fn set_or_remove(object: &mut Value, field: &str, value: &Value) {
     if value.is_null() {
         object.as_object_mut().map(|fields| fields.remove(field));
     } else {
@@ -380,8 +381,8 @@ fn put_back(object: &mut Value, field: &str, value: &Value) {
     }
 }
 
-/// Leaves out empty fields where they are not told from absent ones: everywhere in the kinds of Kubernetes, of which
-/// no more is known here than these.
+/// Removes empty fields where the API server does not distinguish them from absent ones. It does so in all fields of
+/// built-in kinds; only those that tests use are handled here.
 fn drop_empty(target: &Target, object: &mut Value) {
     let is_empty = |value: &Value| match value {
         Value::Null => true,
@@ -395,7 +396,7 @@ fn drop_empty(target: &Target, object: &mut Value) {
             status.retain(|_, value| !is_empty(value));
         }
         if object.get("data").is_some_and(is_empty) {
-            put_back(object, "data", &Value::Null);
+            set_or_remove(object, "data", &Value::Null);
         }
     }
 }
@@ -424,7 +425,7 @@ fn validate(target: &Target, before: Option<&Value>, after: &Value) -> Outcome<(
     Ok(())
 }
 
-/// Whether a write changed what a generation counts.
+/// Whether a write changed fields that increment the generation.
 fn content_differs<'a>(before: &'a Value, after: &'a Value) -> bool {
     let fields = |object: &'a Value| object.as_object().into_iter().flatten();
     let is_content = |(field, _): &(&String, &Value)| *field != "metadata" && *field != "status";

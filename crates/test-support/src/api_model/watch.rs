@@ -1,4 +1,4 @@
-//! What happened, in order, and caches that learn of it as late as a test wants.
+//! The ordered changes of all objects, and caches to which a test delivers them with a delay.
 
 use super::routes::Call;
 use super::store::Target;
@@ -11,33 +11,33 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// What a watch calls a change.
+/// The type of a watch event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// The object is new.
+    /// The object was created.
     Added,
-    /// It was there before.
+    /// The object was changed.
     Modified,
-    /// It is there no more.
+    /// The object was removed.
     Deleted,
 }
 
 /// One committed change of one object.
 #[derive(Debug, Clone)]
 pub struct Change {
-    /// Which object.
+    /// The object.
     pub target: Target,
-    /// What a watch calls it.
+    /// The type of the watch event.
     pub event: Event,
-    /// The object before.
+    /// The object before the change.
     pub before: Option<Arc<Value>>,
-    /// The object afterwards; as it was last, if it was deleted.
+    /// The object after the change; the last version of a deleted object.
     pub object: Arc<Value>,
-    /// The request that did it; `None` if it was the test.
+    /// The request that caused it; `None` if the test did.
     pub by: Option<Arc<Call>>,
 }
 
-/// A place in what happened to one kind.
+/// A position in the changes of one kind.
 #[derive(Clone)]
 pub struct Cursor {
     model: ApiModel,
@@ -51,19 +51,19 @@ impl Cursor {
         Self { model: model.clone(), resource, position }
     }
 
-    /// How many changes are still to come.
+    /// Number of changes after the position.
     pub fn pending(&self) -> usize {
         let store = self.model.store();
         store.log.iter().skip(self.position).filter(|change| change.target.resource == self.resource).count()
     }
 
-    /// Passes over everything up to now.
+    /// Moves the position to the end.
     pub fn skip_to_now(&mut self) {
         self.position = self.model.store().log.len();
     }
 }
 
-/// The changes in their order. After the last one there may be more later.
+/// Iterates over the changes in order. After `None`, later changes may follow.
 impl Iterator for Cursor {
     type Item = Change;
 
@@ -76,14 +76,14 @@ impl Iterator for Cursor {
     }
 }
 
-/// A cache as a reflector keeps it, of all objects of a kind. It knows what it was told, and the test tells it.
+/// A reflector's cache of all objects of a kind, to which the test delivers the changes.
 pub struct LaggingCache<K: Resource<DynamicType = ()> + Clone + 'static> {
     cursor: Cursor,
     writer: Writer<K>,
 }
 
 impl<K: Resource<DynamicType = ()> + Clone + DeserializeOwned + 'static> LaggingCache<K> {
-    /// A cache that has listed what there is now.
+    /// A cache that was filled by a list now.
     pub fn new(model: &ApiModel) -> Self {
         let cursor = Cursor::new(model, resource_of::<K>());
         let mut cache = Self { cursor, writer: Writer::default() };
@@ -91,36 +91,36 @@ impl<K: Resource<DynamicType = ()> + Clone + DeserializeOwned + 'static> Lagging
         cache
     }
 
-    /// What readers see.
+    /// The reader of the cache.
     pub fn store(&self) -> Store<K> {
         self.writer.as_reader()
     }
 
-    /// How many changes it has not been told of.
+    /// Number of changes that were not delivered yet.
     pub fn pending(&self) -> usize {
         self.cursor.pending()
     }
 
-    /// Tells it of the next changes, at most so many. Gives what a watch would have.
+    /// Delivers at most `count` changes and returns their watch events.
     pub fn deliver(&mut self, count: usize) -> Vec<watcher::Event<K>> {
         let changes: Vec<Change> = self.cursor.by_ref().take(count).collect();
         let events = changes.iter().map(|change| match change.event {
             Event::Added | Event::Modified => watcher::Event::Apply(typed(&change.object)),
             Event::Deleted => watcher::Event::Delete(typed(&change.object)),
         });
-        self.tell(events.collect())
+        self.apply_events(events.collect())
     }
 
-    /// Has it list anew: it knows everything of now, and nobody tells it what was in between.
+    /// Relists: the cache has the present state and skips the changes in between.
     pub fn relist(&mut self) -> Vec<watcher::Event<K>> {
         self.cursor.skip_to_now();
         let objects = self.cursor.model.list::<K>("");
         let objects = objects.iter().map(|object| watcher::Event::InitApply(typed(object)));
         let events = [watcher::Event::Init].into_iter().chain(objects).chain([watcher::Event::InitDone]);
-        self.tell(events.collect())
+        self.apply_events(events.collect())
     }
 
-    fn tell(&mut self, events: Vec<watcher::Event<K>>) -> Vec<watcher::Event<K>> {
+    fn apply_events(&mut self, events: Vec<watcher::Event<K>>) -> Vec<watcher::Event<K>> {
         for event in &events {
             self.writer.apply_watcher_event(event);
         }
@@ -129,5 +129,5 @@ impl<K: Resource<DynamicType = ()> + Clone + DeserializeOwned + 'static> Lagging
 }
 
 fn typed<K: DeserializeOwned>(object: &Value) -> K {
-    K::deserialize(object).expect("an object that its kind cannot hold")
+    K::deserialize(object).expect("the object deserializes as its kind")
 }
