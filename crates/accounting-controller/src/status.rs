@@ -25,10 +25,10 @@ fn summary(accounting: &Accounting, outcome: &Outcome) -> Summary {
         return Summary::Degraded(error.category(), chain(error));
     }
     if accounting.spec.external {
-        return Summary::Ready;
+        return Summary::Ready("slurmdbd is external".to_owned());
     }
     match outcome.stateful_set.as_deref().map(stateful_set_rollout) {
-        Some(Rollout::Complete) => Summary::Ready,
+        Some(Rollout::Complete(pods)) => Summary::Ready(format!("slurmdbd: {pods}")),
         Some(Rollout::Underway(progress)) => {
             Summary::Progressing("RollingOut", format!("{progress}; {}", advice(accounting)))
         }
@@ -81,8 +81,10 @@ mod tests {
 
     #[test]
     fn running_and_external_slurmdbd_are_ready() {
-        assert_eq!(summary(&accounting(&json!({})), &outcome(1)), Summary::Ready);
+        let running = summary(&accounting(&json!({})), &outcome(1));
+        assert_eq!(running, Summary::Ready("slurmdbd: 1 of 1 pods ready".to_owned()));
         let external = Outcome { stateful_set: None, result: Ok(()) };
-        assert_eq!(summary(&accounting(&json!({ "external": true })), &external), Summary::Ready);
+        let external = summary(&accounting(&json!({ "external": true })), &external);
+        assert_eq!(external, Summary::Ready("slurmdbd is external".to_owned()));
     }
 }

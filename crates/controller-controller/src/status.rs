@@ -136,8 +136,10 @@ fn configured(
         reason,
         message: [&[message.as_str()], notes.as_slice()].concat().join("; "),
     };
-    let is_complete =
-        outcome.stateful_set.as_deref().is_some_and(|set| stateful_set_rollout(set) == Rollout::Complete);
+    let is_complete = outcome
+        .stateful_set
+        .as_deref()
+        .is_some_and(|set| matches!(stateful_set_rollout(set), Rollout::Complete(_)));
     let is_started = is_complete || has_run(controller);
     match &config.step {
         Step::Settle(_) => {
@@ -214,7 +216,7 @@ fn summary(controller: &Controller, outcome: &Outcome, configured: Option<(Strin
         return Summary::Degraded(error.category(), error.to_string());
     }
     if controller.spec.external {
-        return Summary::Ready;
+        return Summary::Ready("slurmctld is external".to_owned());
     }
     let (reason, message) = configured.unwrap_or_default();
     match reason.as_str() {
@@ -230,8 +232,8 @@ fn summary(controller: &Controller, outcome: &Outcome, configured: Option<(Strin
         return Summary::Degraded("PersistenceUnchanged", ignored.to_owned());
     }
     match outcome.stateful_set.as_deref().map(stateful_set_rollout) {
-        Some(Rollout::Complete) if reason == RECONFIGURING => Summary::Progressing(RECONFIGURING, message),
-        Some(Rollout::Complete) => Summary::Ready,
+        Some(Rollout::Complete(_)) if reason == RECONFIGURING => Summary::Progressing(RECONFIGURING, message),
+        Some(Rollout::Complete(pods)) => Summary::Ready(format!("slurmctld: {pods}")),
         Some(Rollout::Underway(progress)) => Summary::Progressing("RollingOut", progress),
         None => Summary::Progressing("Replacing", "the old StatefulSet is being deleted".to_owned()),
     }

@@ -32,7 +32,7 @@ fn summary(outcome: &Outcome) -> Summary {
         return Summary::Degraded(error.category(), error.to_string());
     }
     match outcome.deployment.as_deref().map(deployment_rollout) {
-        Some(Rollout::Complete) => Summary::Ready,
+        Some(Rollout::Complete(pods)) => Summary::Ready(format!("login: {pods}")),
         Some(Rollout::Underway(progress)) => Summary::Progressing("RollingOut", progress),
         None if outcome.created_host_keys => {
             let message = "ssh host keys were created; the Deployment is applied next";

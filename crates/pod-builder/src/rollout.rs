@@ -5,8 +5,8 @@ use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 /// The rollout progress of a workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rollout {
-    /// All pods are updated and ready.
-    Complete,
+    /// All pods are updated and ready; the text states their number.
+    Complete(String),
     /// The rollout is not complete; the text states the progress.
     Underway(String),
 }
@@ -60,7 +60,7 @@ fn rollout(counts: &Counts) -> Rollout {
     if ready < desired {
         return Rollout::Underway(format!("{ready} of {desired} pods are ready"));
     }
-    Rollout::Complete
+    Rollout::Complete(format!("{ready} of {desired} pods ready"))
 }
 
 #[cfg(test)]
@@ -68,6 +68,10 @@ mod tests {
     use super::*;
     use rstest::rstest;
     use serde_json::{Value, json};
+
+    fn complete(text: &str) -> Rollout {
+        Rollout::Complete(text.to_owned())
+    }
 
     fn underway(text: &str) -> Rollout {
         Rollout::Underway(text.to_owned())
@@ -84,7 +88,7 @@ mod tests {
     #[case::starting(json!({ "observedGeneration": 2, "replicas": 2, "updatedReplicas": 2, "readyReplicas": 1 }),
         underway("1 of 2 pods are ready"))]
     #[case::done(json!({ "observedGeneration": 2, "replicas": 2, "updatedReplicas": 2, "readyReplicas": 2 }),
-        Rollout::Complete)]
+        complete("2 of 2 pods ready"))]
     fn deployment_is_complete_when_all_pods_are_updated_and_ready(
         #[case] status: Value,
         #[case] expected: Rollout,
@@ -104,11 +108,13 @@ mod tests {
             "spec": { "replicas": 0, "selector": {}, "template": {} },
             "status": { "observedGeneration": 1 },
         });
-        assert_eq!(deployment_rollout(&serde_json::from_value(deployment).unwrap()), Rollout::Complete);
+        let rollout = deployment_rollout(&serde_json::from_value(deployment).unwrap());
+        assert_eq!(rollout, complete("0 of 0 pods ready"));
     }
 
     #[rstest]
-    #[case::no_rollout(json!({ "currentRevision": "a", "updateRevision": "a", "readyReplicas": 1 }), Rollout::Complete)]
+    #[case::no_rollout(json!({ "currentRevision": "a", "updateRevision": "a", "readyReplicas": 1 }),
+        complete("1 of 1 pods ready"))]
     #[case::rolling(json!({ "currentRevision": "a", "updateRevision": "b", "readyReplicas": 1 }),
         underway("0 of 1 pods are up to date"))]
     #[case::restarting(json!({ "currentRevision": "a", "updateRevision": "a" }), underway("0 of 1 pods are ready"))]

@@ -21,7 +21,7 @@ fn summary(outcome: &Outcome) -> Summary {
         return Summary::Degraded(error.category(), error.to_string());
     }
     match outcome.deployment.as_deref().map(deployment_rollout) {
-        Some(Rollout::Complete) => Summary::Ready,
+        Some(Rollout::Complete(pods)) => Summary::Ready(format!("slurmrestd: {pods}")),
         Some(Rollout::Underway(progress)) => Summary::Progressing("RollingOut", progress),
         None => Summary::Progressing("Replacing", "the old Deployment is being deleted".to_owned()),
     }

@@ -96,16 +96,20 @@ pub fn set(
 /// How an object is doing, all in all: what the three conditions that every kind has are made of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Summary {
-    /// It does what its spec says.
-    Ready,
-    /// It is on its way there: the reason, and what is awaited.
+    /// The object matches its spec: the message, such as the number of ready pods.
+    Ready(String),
+    /// A change is being rolled out: reason and message.
     Progressing(&'static str, String),
-    /// Something is in the way: the reason, and what it is.
+    /// An error, or a missing reference: reason and message.
     Degraded(&'static str, String),
 }
 
-/// Reason of the conditions of an object that does what its spec says.
+/// Reason of `Ready=True`, `Progressing=False` and `Degraded=False`.
 pub const AS_EXPECTED: &str = "AsExpected";
+/// Message of `Progressing=False`.
+pub const NOT_PROGRESSING: &str = "no change is being rolled out";
+/// Message of `Degraded=False`.
+pub const NOT_DEGRADED: &str = "no errors";
 
 /// Sets [`READY`], [`PROGRESSING`] and [`DEGRADED`].
 pub fn summarise(
@@ -114,22 +118,22 @@ pub fn summarise(
     generation: Option<i64>,
     now: Timestamp,
 ) {
-    let (reason, message) = match summary {
-        Summary::Ready => (AS_EXPECTED, ""),
-        Summary::Progressing(reason, message) | Summary::Degraded(reason, message) => {
-            (*reason, message.as_str())
-        }
+    let (holding, reason, message) = match summary {
+        Summary::Ready(message) => (READY, AS_EXPECTED, message.as_str()),
+        Summary::Progressing(reason, message) => (PROGRESSING, *reason, message.as_str()),
+        Summary::Degraded(reason, message) => (DEGRADED, *reason, message.as_str()),
     };
-    let states = [
-        (READY, matches!(summary, Summary::Ready)),
-        (PROGRESSING, matches!(summary, Summary::Progressing(..))),
-        (DEGRADED, matches!(summary, Summary::Degraded(..))),
-    ];
-    for (type_, holds) in states {
-        // Readiness always has its reason; what does not hold besides needs none.
-        let (reason, message) = if holds || type_ == READY { (reason, message) } else { (AS_EXPECTED, "") };
-        let verdict = ConditionUpdate { type_, status: holds.into(), reason, message: message.to_owned() };
-        set(conditions, verdict, generation, now);
+    // Ready=False repeats the reason and message of the condition that holds instead.
+    for (type_, message_if_false) in
+        [(READY, None), (PROGRESSING, Some(NOT_PROGRESSING)), (DEGRADED, Some(NOT_DEGRADED))]
+    {
+        let holds = type_ == holding;
+        let (reason, message) = match message_if_false {
+            Some(fixed) if !holds => (AS_EXPECTED, fixed),
+            _ => (reason, message),
+        };
+        let update = ConditionUpdate { type_, status: holds.into(), reason, message: message.to_owned() };
+        set(conditions, update, generation, now);
     }
 }
 
@@ -193,18 +197,22 @@ mod tests {
             conditions.iter().filter(|c| c.status == "True").map(|c| c.type_.clone()).collect()
         };
         for (summary, expected) in [
-            (Summary::Ready, READY),
+            (Summary::Ready("1 of 1 pods ready".to_owned()), READY),
             (Summary::Progressing("Starting", "0 of 1 pods".to_owned()), PROGRESSING),
             (Summary::Degraded("SecretMissing", "auth".to_owned()), DEGRADED),
         ] {
             summarise(&mut conditions, &summary, Some(1), at(1));
             assert_eq!(holding(&conditions), [expected]);
             assert_eq!(conditions.len(), 3);
+            assert!(conditions.iter().all(|condition| !condition.message.is_empty()));
         }
         let ready = find(&conditions, READY).unwrap();
         assert_eq!((ready.reason.as_str(), ready.message.as_str()), ("SecretMissing", "auth"));
         let progressing = find(&conditions, PROGRESSING).unwrap();
-        assert_eq!((progressing.reason.as_str(), progressing.message.as_str()), (AS_EXPECTED, ""));
+        assert_eq!(
+            (progressing.reason.as_str(), progressing.message.as_str()),
+            (AS_EXPECTED, NOT_PROGRESSING)
+        );
     }
 
     #[test]

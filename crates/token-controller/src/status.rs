@@ -31,6 +31,7 @@ fn summary(outcome: &Outcome, now: Timestamp) -> Summary {
         Some(expiry) if expiry <= now => {
             Summary::Degraded("Expired", format!("the token expired at {expiry} and refresh is off"))
         }
-        _ => Summary::Ready,
+        Some(expiry) => Summary::Ready(format!("the Secret holds a token that is valid until {expiry}")),
+        None => Summary::Ready("the Secret holds a token that does not expire".to_owned()),
     }
 }
