@@ -8,7 +8,7 @@ use kube::ResourceExt;
 use kube::api::{Api, ListParams, PostParams};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use slurm_fake::suite::{Lab, run};
+use slurm_fake::suite::{TestCluster, run};
 use slurm_rest::{HttpTransport, NodeState};
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -37,14 +37,14 @@ async fn real_slurm_passes_the_suite_of_the_fake() -> Result<()> {
         create::<Pod>(&namespace, worker(name)).await?;
     }
     let address = wait_for_restapi_address(&namespace).await?;
-    let lab = Lab {
+    let cluster = TestCluster {
         transport: Arc::new(HttpTransport::new(&format!("http://{address}:6820"), None)?),
         key: KEY.to_vec(),
         clock: Arc::new(now),
         nodes: WORKERS.map(str::to_owned),
     };
-    workers_are_idle(&lab).await?;
-    run(&lab).await?;
+    workers_are_idle(&cluster).await?;
+    run(&cluster).await?;
     namespace.delete().await
 }
 
@@ -106,8 +106,8 @@ fn is_ready(pod: &Pod) -> bool {
     conditions.is_some_and(|all| all.iter().any(|one| one.type_ == "Ready" && one.status == "True"))
 }
 
-async fn workers_are_idle(lab: &Lab) -> Result<()> {
-    let client = lab.client()?;
+async fn workers_are_idle(cluster: &TestCluster) -> Result<()> {
+    let client = cluster.client()?;
     let list = || async { Ok(client.list_nodes().await?.nodes) };
     eventually("both workers are idle", Duration::from_mins(1), list, |nodes| {
         nodes.iter().filter(|node| node.is(&NodeState::Idle)).count() == WORKERS.len()

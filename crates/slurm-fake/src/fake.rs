@@ -130,7 +130,7 @@ impl FakeSlurm {
     }
 
     /// Why a node gets no jobs; `None` if it may get some, or if there is none of this name.
-    pub fn kept_from_work(&self, node: &str) -> Option<String> {
+    pub fn unavailable_reason(&self, node: &str) -> Option<String> {
         self.change(|cluster, _| {
             let node = cluster.nodes.get(node).filter(|node| !node.marks.is_empty())?;
             Some(node.reason.clone())
@@ -171,7 +171,7 @@ impl FakeSlurm {
     }
 
     /// Nothing fails any more. A slurmctld that hung does now what it was asked for meanwhile.
-    pub fn heal(&self) {
+    pub fn recover(&self) {
         self.lock().faults.clear();
         let unread = std::mem::take(&mut self.lock().unread);
         for request in unread {
@@ -206,7 +206,7 @@ impl FakeSlurm {
                 applied.then(|| self.handle(&request, None));
                 Err(TransportError::Interrupted("connection reset".into()))
             }
-            Some(Fault::Silent { applied }) => {
+            Some(Fault::NoAnswer { applied }) => {
                 applied.then(|| self.handle(&request, None));
                 pending().await
             }

@@ -14,7 +14,7 @@ pub enum Fault {
         applied: bool,
     },
     /// There is never an answer.
-    Silent {
+    NoAnswer {
         /// Whether the request is carried out all the same.
         applied: bool,
     },

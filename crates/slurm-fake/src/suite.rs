@@ -1,25 +1,25 @@
 //! What we rely on, said once and asked of every Slurm: of the one in memory, of the one behind its socket, and of a
 //! real slurmctld with two slurmds.
 //!
-//! A [`Lab`] is left as it was found: two live nodes, idle, without comment, jobs or reservations.
+//! A [`TestCluster`] is left as it was found: two live nodes, idle, without comment, jobs or reservations.
 
 mod access;
 mod jobs;
-mod lab;
 mod nodes;
 mod reservations;
+mod test_cluster;
 
-pub use lab::Lab;
+pub use test_cluster::TestCluster;
 
 use anyhow::{Context, Result};
 
 /// Runs every case; the first that fails ends it, with its name.
-pub async fn run(lab: &Lab) -> Result<()> {
+pub async fn run(cluster: &TestCluster) -> Result<()> {
     macro_rules! run_each {
         ($($case:path),+ $(,)?) => {
             $(
-                lab.tidy_up().await.context("tidying up")?;
-                $case(lab).await.context(stringify!($case))?;
+                cluster.tidy_up().await.context("tidying up")?;
+                $case(cluster).await.context(stringify!($case))?;
             )+
         };
     }
@@ -48,5 +48,5 @@ pub async fn run(lab: &Lab) -> Result<()> {
         reservations::an_active_one_changes_its_nodes_only,
         reservations::one_needs_known_nodes,
     ];
-    lab.tidy_up().await
+    cluster.tidy_up().await
 }

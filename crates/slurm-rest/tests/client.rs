@@ -33,7 +33,7 @@ fn drain() -> NodeUpdate {
 }
 
 async fn is_drained(fake: &FakeSlurm) -> bool {
-    fake.heal();
+    fake.recover();
     fake.client().get_node("w0").await.unwrap().unwrap().is_drained()
 }
 
@@ -45,8 +45,8 @@ fn paths(fake: &FakeSlurm) -> Vec<String> {
 #[case::nobody_listens(Fault::Refused, "unreachable", false, false)]
 #[case::lost_before(Fault::Lost { applied: false }, "interrupted", true, false)]
 #[case::lost_after(Fault::Lost { applied: true }, "interrupted", true, true)]
-#[case::silent_before(Fault::Silent { applied: false }, "timeout", true, false)]
-#[case::silent_after(Fault::Silent { applied: true }, "timeout", true, true)]
+#[case::silent_before(Fault::NoAnswer { applied: false }, "timeout", true, false)]
+#[case::silent_after(Fault::NoAnswer { applied: true }, "timeout", true, true)]
 #[case::too_slow(Fault::Slow(Duration::from_secs(16)), "timeout", true, false)]
 #[case::controller_down(Fault::ControllerDown, "unavailable", true, false)]
 #[case::controller_hangs(Fault::ControllerHangs, "unavailable", true, true)]
@@ -116,7 +116,7 @@ async fn a_dead_controller_shows_in_ping_at_once_and_elsewhere_late() {
 #[tokio::test(start_paused = true)]
 async fn time_is_limited_from_the_call_on() {
     let fake = fake();
-    fake.inject(Fault::Silent { applied: false });
+    fake.inject(Fault::NoAnswer { applied: false });
     let (client, began) = (limited(&fake, 2, 5), Instant::now());
     let errors = join_all([client.list_nodes(), client.list_nodes(), client.list_nodes()]).await;
     let categories = errors.into_iter().map(|result| result.unwrap_err().category()).collect::<Vec<_>>();
@@ -127,7 +127,7 @@ async fn time_is_limited_from_the_call_on() {
 #[tokio::test(start_paused = true)]
 async fn a_request_that_never_got_its_turn_was_not_made() {
     let fake = fake();
-    fake.inject(Fault::Silent { applied: true });
+    fake.inject(Fault::NoAnswer { applied: true });
     let client = limited(&fake, 1, 5);
     let (read, write) =
         futures::join!(client.list_nodes(), async { client.update_nodes(&["w0"], &drain()).await });
@@ -141,9 +141,9 @@ async fn a_request_that_never_got_its_turn_was_not_made() {
 async fn a_place_is_free_again_after_a_failure() {
     let fake = fake();
     let client = limited(&fake, 1, 5);
-    fake.inject(Fault::Silent { applied: false });
+    fake.inject(Fault::NoAnswer { applied: false });
     client.list_nodes().await.unwrap_err();
-    fake.heal();
+    fake.recover();
     assert_eq!(client.list_nodes().await.unwrap().nodes.len(), 2);
 }
 

@@ -1,6 +1,6 @@
 //! The suite that a real Slurm passes, asked of the one in memory: directly, and through HTTP.
 
-use slurm_fake::suite::{Lab, run};
+use slurm_fake::suite::{TestCluster, run};
 use slurm_fake::{FakeSlurm, KEY};
 use slurm_rest::{HttpTransport, Transport};
 use std::sync::Arc;
@@ -13,14 +13,14 @@ fn two_nodes() -> FakeSlurm {
     fake
 }
 
-fn lab(fake: &FakeSlurm, transport: Arc<dyn Transport>) -> Lab {
-    Lab { transport, key: KEY.to_vec(), clock: fake.clock(), nodes: ["w0".to_owned(), "w1".to_owned()] }
+fn cluster(fake: &FakeSlurm, transport: Arc<dyn Transport>) -> TestCluster {
+    TestCluster { transport, key: KEY.to_vec(), clock: fake.clock(), nodes: ["w0".to_owned(), "w1".to_owned()] }
 }
 
 #[tokio::test(start_paused = true)]
 async fn in_memory() {
     let fake = two_nodes();
-    run(&lab(&fake, Arc::new(fake.clone()))).await.unwrap();
+    run(&cluster(&fake, Arc::new(fake.clone()))).await.unwrap();
 }
 
 #[tokio::test]
@@ -29,9 +29,9 @@ async fn through_http() {
     let fake = two_nodes();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    let lab = lab(&fake, Arc::new(HttpTransport::new(&url, None).unwrap()));
+    let cluster = cluster(&fake, Arc::new(HttpTransport::new(&url, None).unwrap()));
     tokio::select! {
-        result = run(&lab) => result.unwrap(),
+        result = run(&cluster) => result.unwrap(),
         result = fake.serve(listener) => panic!("the server ended: {result:?}"),
     }
 }

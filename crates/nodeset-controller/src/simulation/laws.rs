@@ -50,7 +50,7 @@ impl Laws {
             self.check_pod(change, api, slurm)?;
         }
         for node in &self.drained_by_person {
-            let reason = slurm.kept_from_work(node);
+            let reason = slurm.unavailable_reason(node);
             if !reason.as_ref().is_some_and(|reason| reason.starts_with("person")) {
                 return Err(format!("the drain of a person on {node} was undone or overwritten: {reason:?}"));
             }

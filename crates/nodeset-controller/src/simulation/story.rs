@@ -190,7 +190,7 @@ impl Story {
         if self.laws.drained_by_person.remove(&node) {
             self.note(format!("a person resumes {node}"));
             let _ = client.update_nodes(&[&node], &NodeUpdate::Undrain).await;
-        } else if self.slurm.kept_from_work(&node).is_none() {
+        } else if self.slurm.unavailable_reason(&node).is_none() {
             let update = NodeUpdate::Drain { reason: "person".to_owned() };
             if client.update_nodes(&[&node], &update).await.is_ok() {
                 self.note(format!("a person drains {node}"));
@@ -220,7 +220,7 @@ impl Story {
 
     fn heal_slurm(&mut self) {
         self.note("Slurm is back");
-        self.slurm.heal();
+        self.slurm.recover();
         (self.slurm_fails_until, self.slurm_healed) = (None, Instant::now());
     }
 
@@ -345,7 +345,7 @@ impl Story {
             if is_ending(pod) || !is_ready(pod) || !cordon.is_empty() {
                 return Some(format!("{name} is ending, not ready or cordoned"));
             }
-            if let Some(reason) = self.slurm.kept_from_work(name) {
+            if let Some(reason) = self.slurm.unavailable_reason(name) {
                 return Some(format!("{name} is kept from work: {reason}"));
             }
         }

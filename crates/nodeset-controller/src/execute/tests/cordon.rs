@@ -172,7 +172,7 @@ async fn whoever_drained_a_node_a_moment_before_us_keeps_the_last_word() {
     assert_eq!(world.writes(), ["POST nodes/ w-1 DRAIN"]);
     assert_eq!(report.count(Deed::Drained), 1);
     assert_eq!(report.again, Some(seconds(1)), "the others are looked at again");
-    assert_eq!(world.slurm.kept_from_work("w-0").as_deref(), Some("bad disk"));
+    assert_eq!(world.slurm.unavailable_reason("w-0").as_deref(), Some("bad disk"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -193,7 +193,7 @@ async fn nodes_that_are_at_work_already_need_no_resume() {
 #[case::refused(Fault::Refused, true)]
 #[case::lost(Fault::Lost { applied: false }, false)]
 #[case::lost_and_done(Fault::Lost { applied: true }, false)]
-#[case::silent(Fault::Silent { applied: true }, false)]
+#[case::silent(Fault::NoAnswer { applied: true }, false)]
 #[case::controller_down(Fault::ControllerDown, false)]
 #[tokio::test(start_paused = true)]
 async fn a_write_to_slurm_is_sent_once_and_only_its_answer_ends_the_batch(

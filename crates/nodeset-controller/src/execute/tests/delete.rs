@@ -47,7 +47,7 @@ fn submit_job(world: &World) {
 #[case::gone(nothing, |world: &World| world.slurm.lose_state())]
 #[case::left_out(nothing, |world: &World| world.slurm.inject(Fault::OnlyNodes(0)))]
 #[case::unreachable(nothing, |world: &World| world.slurm.inject(Fault::Refused))]
-#[case::silent(nothing, |world: &World| world.slurm.inject(Fault::Silent { applied: false }))]
+#[case::silent(nothing, |world: &World| world.slurm.inject(Fault::NoAnswer { applied: false }))]
 #[case::no_slurmctld(nothing, |world: &World| world.slurm.inject(Fault::ControllerDown))]
 #[tokio::test(start_paused = true)]
 async fn a_pod_whose_node_is_not_seen_drained_and_idle_is_kept(

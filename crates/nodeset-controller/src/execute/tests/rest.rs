@@ -40,7 +40,7 @@ async fn a_nodeset_is_let_go_once_its_reservation_is_gone(
     let report = world.perform(goodbye()).await;
     assert_eq!(report.failures.len(), 1, "{report:?}");
     assert_eq!(world.get::<NodeSet>("gpu").unwrap()["metadata"]["finalizers"], meanwhile);
-    world.slurm.heal();
+    world.slurm.recover();
     world.perform(goodbye()).await;
     assert_eq!(world.get::<NodeSet>("gpu").unwrap()["metadata"]["finalizers"], Value::Null);
 }

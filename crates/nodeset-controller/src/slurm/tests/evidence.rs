@@ -66,7 +66,7 @@ async fn a_partial_list_puts_what_it_lacks_in_doubt_and_no_more() {
         pass(10).await;
         assert_eq!(world.view().lookup("d"), NodeLookup::Unknown);
     }
-    world.slurm.heal();
+    world.slurm.recover();
     assert!(world.until("whole", |view| is_present(view, "d")).await <= seconds(31));
     assert!(known(world.view()).doubtful.is_empty());
 }
@@ -81,6 +81,6 @@ async fn failures_prove_nothing() {
     assert_eq!(world.view().lookup("c"), NodeLookup::Unknown);
     pass(60).await;
     assert_eq!(world.view().lookup("c"), NodeLookup::Unknown);
-    world.slurm.heal();
+    world.slurm.recover();
     world.until("absent", |view| view.lookup("c") == NodeLookup::Absent).await;
 }

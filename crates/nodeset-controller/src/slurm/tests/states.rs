@@ -60,7 +60,7 @@ async fn a_slurm_that_never_answers_is_expected_for_ever() {
     let view = world.view();
     assert!(why(&view).starts_with("Slurm has not answered yet: slurmrestd cannot be reached"), "{view:?}");
     assert!(!view.is_not_polled_yet(), "{view:?}");
-    world.slurm.heal();
+    world.slurm.recover();
     assert!(world.until("known", is_known).await <= seconds(16));
 }
 
@@ -122,7 +122,7 @@ async fn what_was_known_is_good_for_30_s() {
     let expected = format!("Slurm has not answered since {last}: slurmrestd cannot be reached");
     assert!(why(&view).starts_with(&expected), "{view:?}");
     assert!(!view.is_not_polled_yet(), "{view:?}");
-    world.slurm.heal();
+    world.slurm.recover();
     assert!(world.until("known", is_known).await <= seconds(16));
 }
 
@@ -258,7 +258,7 @@ async fn silence_counts_from_the_last_answer_and_before_the_first_from_the_first
     world.view();
     pass(50).await;
     assert!(world.clusters.unreachable_for(&key("ns")) >= seconds(50));
-    world.slurm.heal();
+    world.slurm.recover();
     pass(60).await;
     world.view();
     assert!(world.clusters.unreachable_for(&key("ns")) < seconds(30), "it answers again");

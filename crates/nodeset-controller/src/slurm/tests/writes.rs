@@ -49,7 +49,7 @@ async fn a_read_that_began_before_the_answer_does_not_count() {
 #[tokio::test(start_paused = true)]
 async fn a_write_without_answer_leaves_doubt_for_40_s(#[case] applied: bool) {
     let mut world = World::known(&["a", "b"]).await;
-    world.slurm.inject_on(Method::POST, "/nodes/", Fault::Silent { applied });
+    world.slurm.inject_on(Method::POST, "/nodes/", Fault::NoAnswer { applied });
     let sent = Instant::now();
     let error = world.cluster().update_nodes(&["a"], &drain()).await.unwrap_err();
     assert_eq!((error.category(), sent.elapsed()), ("timeout", seconds(10)));
@@ -72,7 +72,7 @@ async fn a_write_that_lands_late_is_not_missed() {
     assert!(error.maybe_applied(), "{error}");
     pass(25).await;
     assert_eq!(world.view().lookup("a"), NodeLookup::Unknown);
-    world.slurm.heal();
+    world.slurm.recover();
     world.until("clear", |view| is_present(view, "a")).await;
     assert!(is_drained(&world.view(), "a"));
 }
@@ -99,7 +99,7 @@ async fn nothing_is_sent_to_a_cluster_that_fails() {
     let error = world.cluster().update_nodes(&["a"], &drain()).await.unwrap_err();
     assert_eq!((error.category(), error.maybe_applied()), ("unreachable", false));
     assert!(!world.requests().iter().any(|request| request.starts_with("POST")));
-    world.slurm.heal();
+    world.slurm.recover();
     world.until("present", |view| is_present(view, "a")).await;
     pass(16).await;
     world.cluster().update_nodes(&["a"], &drain()).await.unwrap();

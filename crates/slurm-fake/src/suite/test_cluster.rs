@@ -15,7 +15,7 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A Slurm to ask: two idle nodes of two processors each, both in the partition `all`.
-pub struct Lab {
+pub struct TestCluster {
     /// Leads to its slurmrestd.
     pub transport: Arc<dyn Transport>,
     /// The key that its slurmctld accepts.
@@ -26,7 +26,7 @@ pub struct Lab {
     pub nodes: [String; 2],
 }
 
-impl Lab {
+impl TestCluster {
     /// A client as the operator has it.
     pub fn client(&self) -> Result<SlurmClient> {
         self.client_as("slurm", &self.key)
