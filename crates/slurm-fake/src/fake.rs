@@ -7,10 +7,11 @@ use bytes::Bytes;
 use futures::future::{BoxFuture, pending};
 use http::{Method, Request, Response, StatusCode, header};
 use jiff::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 use slurm_jwt::{SigningKey, parse};
 use slurm_rest::{Clock, Limits, SlurmClient, TOKEN_HEADER, TokenSource, Transport, TransportError, errno};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
@@ -192,7 +193,7 @@ impl FakeSlurm {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.state.lock()
     }
 
     async fn receive(&self, request: Request<Bytes>) -> Result<Response<Bytes>, TransportError> {

@@ -3,9 +3,10 @@
 use http::HeaderValue;
 use http::header::HeaderName;
 use jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
 use slurm_jwt::{Claims, SigningKey, mint};
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// Where slurmrestd looks for the token.
 pub const TOKEN_HEADER: HeaderName = HeaderName::from_static("x-slurm-user-token");
@@ -45,13 +46,13 @@ impl TokenSource {
 
     /// Signs with another key from now on.
     pub fn replace_key(&self, key: SigningKey) {
-        *self.lock() = State { key, current: None };
+        *self.state.lock() = State { key, current: None };
     }
 
     /// A token that is good for some minutes.
     pub(crate) fn token(&self) -> HeaderValue {
         let now = (self.clock)();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         // A clock that was set back must not make a token live longer.
         let current =
             state.current.take().filter(|token| (token.made..token.made + RENEW_AFTER).contains(&now));
@@ -62,12 +63,7 @@ impl TokenSource {
 
     /// Forgets the current token: Slurm refused it.
     pub(crate) fn forget(&self) {
-        self.lock().current = None;
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        // Nothing is left half done by a panic: each change is one assignment.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().current = None;
     }
 }
 

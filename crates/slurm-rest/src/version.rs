@@ -1,6 +1,6 @@
 //! Which version of the API to speak: found out by speaking, kept while it works.
 
-use std::sync::{Mutex, PoisonError};
+use parking_lot::Mutex;
 
 /// The versions we speak, the one we like best first. What we read and write is alike in all of them, but for
 /// reservations and topology, which the oldest cannot write.
@@ -22,14 +22,14 @@ struct Known {
 impl Negotiation {
     /// Versions in the order to try them in.
     pub fn candidates(&self) -> impl Iterator<Item = &'static str> + use<> {
-        let first = self.lock().version;
+        let first = self.0.lock().version;
         VERSIONS.iter().cycle().skip(first).take(VERSIONS.len()).copied()
     }
 
     /// The server answered a request of this version.
     pub fn worked(&self, version: &str) {
         let index = VERSIONS.iter().position(|known| *known == version).unwrap_or_default();
-        let mut known = self.lock();
+        let mut known = self.0.lock();
         if known.version != index {
             *known = Known { version: index, release: None };
         }
@@ -37,15 +37,11 @@ impl Negotiation {
 
     /// The server says which release of Slurm it is.
     pub fn met(&self, release: &str) {
-        let mut known = self.lock();
+        let mut known = self.0.lock();
         if known.release.as_deref().is_some_and(|known| known != release) {
             known.version = 0;
         }
         known.release = Some(release.to_owned());
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Known> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -5,6 +5,7 @@
 use bytes::Bytes;
 use futures::future::{BoxFuture, join_all};
 use http::{Method, Request, Response, StatusCode};
+use parking_lot::Mutex;
 use rstest::rstest;
 use serde_json::json;
 use slurm_fake::{FakeSlurm, Fault, KEY};
@@ -12,7 +13,7 @@ use slurm_jwt::SigningKey;
 use slurm_rest::{
     Error, Limits, NodeState, NodeUpdate, SlurmClient, TOKEN_HEADER, TokenSource, Transport, TransportError,
 };
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, advance};
 
@@ -262,7 +263,7 @@ impl Transport for Eavesdropper {
         let token = request.headers()[TOKEN_HEADER].to_str().unwrap().to_owned();
         Box::pin(async move {
             let answer = self.fake.send(request).await?;
-            self.heard.lock().unwrap().push((token, answer.status()));
+            self.heard.lock().push((token, answer.status()));
             Ok(answer)
         })
     }
@@ -284,7 +285,7 @@ async fn a_refused_token_is_not_shown_and_not_sent_again() {
         let error = client.confirm_access().await.unwrap_err();
         shown = format!("{shown} {error:?} {error}");
     }
-    let heard = heard.lock().unwrap();
+    let heard = heard.lock();
     assert_eq!(heard.len(), 2);
     assert_ne!(heard[0].0, heard[1].0);
     assert!(heard.iter().all(|(token, _)| !shown.contains(token.as_str())), "{shown}");
@@ -294,5 +295,5 @@ async fn a_refused_token_is_not_shown_and_not_sent_again() {
 async fn access_is_confirmed_without_a_list() {
     let (client, heard) = overheard(KEY);
     client.confirm_access().await.unwrap();
-    assert_eq!(heard.lock().unwrap()[0].1, StatusCode::NOT_MODIFIED);
+    assert_eq!(heard.lock()[0].1, StatusCode::NOT_MODIFIED);
 }
