@@ -1,4 +1,4 @@
-//! What an answer means: Slurm's error numbers first, the status only where there are none. Pure.
+//! Classifies answers: by Slurm's error number, or by the HTTP status if there is none. Pure.
 
 use crate::error::{Error, errno};
 use crate::wire::or_default;
@@ -7,16 +7,16 @@ use http::{Response, StatusCode, header};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-/// What surrounds every payload.
+/// The fields that accompany every payload.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Envelope {
-    /// Why Slurm did not do what was asked for, or not all of it.
+    /// Why Slurm did not execute the request, or only in part.
     #[serde(deserialize_with = "or_default")]
-    pub errors: Vec<Complaint>,
-    /// What Slurm found odd.
+    pub errors: Vec<ErrorEntry>,
+    /// Warnings, which do not affect the result.
     #[serde(deserialize_with = "or_default")]
-    pub warnings: Vec<Complaint>,
+    pub warnings: Vec<ErrorEntry>,
     #[serde(deserialize_with = "or_default")]
     meta: Meta,
 }
@@ -24,13 +24,13 @@ pub struct Envelope {
 /// One error or warning.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct Complaint {
+pub struct ErrorEntry {
     /// 0 in warnings, and in some errors.
     #[serde(deserialize_with = "or_default")]
     pub error_number: i32,
     #[serde(deserialize_with = "or_default")]
     error: String,
-    /// In words.
+    /// Slurm's message.
     #[serde(deserialize_with = "or_default")]
     pub description: String,
 }
@@ -55,13 +55,13 @@ impl Envelope {
         Some(self.meta.slurm.release.as_str()).filter(|release| !release.is_empty())
     }
 
-    /// The complaint that decides: the first with a number.
-    fn decisive(&self) -> Option<&Complaint> {
+    /// The entry that determines the error: the first with a number, else the first.
+    fn decisive(&self) -> Option<&ErrorEntry> {
         self.errors.iter().find(|error| error.error_number != 0).or(self.errors.first())
     }
 }
 
-impl Complaint {
+impl ErrorEntry {
     fn text(&self) -> String {
         match (self.description.is_empty(), self.error.is_empty()) {
             (false, false) => format!("{} ({})", self.description, self.error),
@@ -71,7 +71,7 @@ impl Complaint {
     }
 }
 
-/// Whether the server knows no such path, in this version of the API. What slurmctld does not know is told in JSON.
+/// Whether the server does not serve the path in this API version. Objects unknown to slurmctld are reported in JSON.
 pub fn is_unknown_path(response: &Response<Bytes>) -> bool {
     response.status() == StatusCode::NOT_FOUND && !is_json(response)
 }
@@ -94,15 +94,19 @@ pub fn envelope(request: &str, response: &Response<Bytes>) -> Result<Option<Enve
     Ok(Some(envelope))
 }
 
-/// The error that an envelope and its status amount to.
+/// The error that an envelope and its HTTP status stand for.
 pub fn check(status: StatusCode, envelope: &Envelope) -> Result<(), Error> {
     let Some(error) = envelope.decisive() else {
-        return if status.is_success() { Ok(()) } else { Err(by_status(status, "no reason given")) };
+        return if status.is_success() {
+            Ok(())
+        } else {
+            Err(by_status(status, "slurmrestd gave no reason"))
+        };
     };
     let description = error.text();
     Err(match error.error_number {
         errno::PROTOCOL_AUTHENTICATION | errno::REST_AUTHENTICATION => Error::Unauthorized(description),
-        number if errno::is_about_the_way(number) => Error::Unavailable(description),
+        number if errno::is_connection_error(number) => Error::Unavailable(description),
         0 if !status.is_success() => by_status(status, &description),
         errno => Error::Rejected { status, errno, description },
     })
@@ -125,7 +129,7 @@ pub fn decode<T: DeserializeOwned>(request: &str, body: &[u8]) -> Result<T, Erro
     serde_json::from_slice(body).map_err(|source| Error::Malformed { request: request.to_owned(), source })
 }
 
-/// As much of a text as belongs in an error message.
+/// The beginning of a body, short enough for an error message.
 fn excerpt(body: &[u8]) -> String {
     String::from_utf8_lossy(body).trim().chars().take(200).collect()
 }
@@ -143,7 +147,7 @@ mod tests {
             .unwrap()
     }
 
-    fn judge(response: &Response<Bytes>) -> Result<(), Error> {
+    fn check_response(response: &Response<Bytes>) -> Result<(), Error> {
         match envelope("GET /x", response)? {
             Some(envelope) => check(response.status(), &envelope),
             None => Ok(()),
@@ -153,29 +157,29 @@ mod tests {
     const JSON: &str = "application/json";
     const TEXT: &str = "text/plain";
 
-    fn complaint(number: i32) -> String {
+    fn error_body(number: i32) -> String {
         format!(r#"{{"errors":[{{"error_number":{number},"error":"e","description":"d"}}]}}"#)
     }
 
     #[rstest]
-    #[case::token_refused(511, 1007, "unauthorized")]
-    #[case::slurmrestd_refused(401, 9008, "unauthorized")]
+    #[case::slurmctld_rejects_token(511, 1007, "unauthorized")]
+    #[case::slurmrestd_rejects_token(401, 9008, "unauthorized")]
     #[case::controller_down(502, 1800, "unavailable")]
-    #[case::controller_down_otherwise(500, 1805, "unavailable")]
+    #[case::other_connection_error(500, 1805, "unavailable")]
     #[case::controller_hangs(504, 5004, "unavailable")]
-    #[case::controller_says_nothing(500, 5000, "unavailable")]
+    #[case::controller_sends_nothing(500, 5000, "unavailable")]
     #[case::controller_dies(500, 104, "unavailable")]
-    #[case::refused(422, 2016, "rejected")]
-    #[case::refused_by_an_older_release(500, 2016, "rejected")]
+    #[case::rejected(422, 2016, "rejected")]
+    #[case::rejected_by_an_older_release(500, 2016, "rejected")]
     #[case::unspecified(500, -1, "rejected")]
-    #[case::without_number_in_a_good_answer(200, 0, "rejected")]
-    #[case::without_number_in_a_bad_one(503, 0, "unavailable")]
-    fn numbers_decide_and_the_status_where_there_is_none(
+    #[case::no_number_with_status_200(200, 0, "rejected")]
+    #[case::no_number_with_status_503(503, 0, "unavailable")]
+    fn error_number_decides_and_status_only_without_one(
         #[case] status: u16,
         #[case] number: i32,
         #[case] category: &str,
     ) {
-        let error = judge(&answer(status, JSON, &complaint(number))).unwrap_err();
+        let error = check_response(&answer(status, JSON, &error_body(number))).unwrap_err();
         assert_eq!(error.category(), category, "{error:?}");
     }
 
@@ -183,38 +187,38 @@ mod tests {
     #[case::no_token(401, TEXT, "Authentication failure", "unauthorized")]
     #[case::proxy(502, "text/html", "<html>", "unavailable")]
     #[case::bad_request(400, TEXT, "Bad", "rejected")]
-    #[case::good_but_empty(200, JSON, "", "malformed")]
-    #[case::good_but_html(200, "text/html", "<html>", "malformed")]
+    #[case::empty_body(200, JSON, "", "malformed")]
+    #[case::html_with_status_200(200, "text/html", "<html>", "malformed")]
     #[case::cut_short(200, JSON, r#"{"errors":["#, "malformed")]
-    #[case::bad_without_reason(500, JSON, r#"{"errors":[]}"#, "rejected")]
-    fn what_is_no_envelope_is_an_error(
+    #[case::status_500_without_errors(500, JSON, r#"{"errors":[]}"#, "rejected")]
+    fn answer_without_valid_envelope_is_an_error(
         #[case] status: u16,
         #[case] kind: &str,
         #[case] body: &str,
         #[case] category: &str,
     ) {
-        assert_eq!(judge(&answer(status, kind, body)).unwrap_err().category(), category);
+        assert_eq!(check_response(&answer(status, kind, body)).unwrap_err().category(), category);
     }
 
     #[rstest]
-    #[case::slurms_word(500, JSON, r#"{"errors":[{"error_number":-1}]}"#, false)]
-    #[case::wrong_request(400, TEXT, "Bad", false)]
-    #[case::somebody_in_between(500, TEXT, "Oops", true)]
+    #[case::slurm_error_number(500, JSON, r#"{"errors":[{"error_number":-1}]}"#, false)]
+    #[case::client_error(400, TEXT, "Bad", false)]
+    #[case::proxy(500, TEXT, "Oops", true)]
     #[case::no_reason(500, JSON, r#"{"errors":[]}"#, true)]
-    fn a_failed_server_without_slurms_word_leaves_doubt(
+    fn server_error_without_slurm_number_may_have_been_applied(
         #[case] status: u16,
         #[case] kind: &str,
         #[case] body: &str,
-        #[case] doubt: bool,
+        #[case] maybe_applied: bool,
     ) {
-        assert_eq!(judge(&answer(status, kind, body)).unwrap_err().maybe_applied(), doubt);
+        assert_eq!(check_response(&answer(status, kind, body)).unwrap_err().maybe_applied(), maybe_applied);
     }
 
     #[test]
-    fn a_numbered_error_comes_before_one_without() {
+    fn error_with_number_takes_precedence() {
         let body = r#"{"errors":[{"error_number":0,"description":"first"},
             {"error_number":2018,"error":"Invalid node name","description":"second"}]}"#;
-        let error = judge(&answer(422, JSON, body)).unwrap_err();
+        let error = check_response(&answer(422, JSON, body)).unwrap_err();
         assert_eq!(
             error.to_string(),
             "refused with 422 Unprocessable Entity, error 2018: second (Invalid node name)"
@@ -222,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn null_and_unknown_members_do_no_harm() {
+    fn null_and_unknown_fields_are_ignored() {
         let body = r#"{"errors":null,"warnings":null,"meta":{"slurm":{"release":"26.05.5","x":1}},"y":[]}"#;
         let envelope = envelope("GET /x", &answer(200, JSON, body)).unwrap().unwrap();
         assert_eq!(envelope.release(), Some("26.05.5"));
@@ -232,7 +236,7 @@ mod tests {
     #[rstest]
     #[case::path(TEXT, true)]
     #[case::object(JSON, false)]
-    fn only_a_404_in_plain_text_is_about_the_path(#[case] kind: &str, #[case] path: bool) {
+    fn only_a_plain_text_404_means_unknown_path(#[case] kind: &str, #[case] path: bool) {
         assert_eq!(is_unknown_path(&answer(404, kind, "{}")), path);
     }
 }

@@ -1,4 +1,4 @@
-//! How a request is made: a place among those in flight, a token, a version, an answer in time. No retries.
+//! One request: limit of concurrent requests, token, API version, timeout. No retries.
 
 use crate::answer::{check, decode, envelope, is_unknown_path};
 use crate::error::Error;
@@ -17,15 +17,15 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 use tracing::debug;
 
-/// What slurmrestd takes unescaped in a path, besides letters and digits.
+/// Everything but the characters that slurmrestd accepts unescaped in a path.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'~').remove(b'-').remove(b'.').remove(b'_');
 
-/// How much a client may ask of its server.
+/// How much load a client may put on its server.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Requests under way at a time. slurmrestd blocks one of its few threads per request while slurmctld is away.
+    /// Concurrent requests. slurmrestd blocks one of its few threads per request while slurmctld does not answer.
     pub in_flight: usize,
-    /// Time from the call to the complete answer: waiting for a place, connecting and reading included.
+    /// Time from the call to the complete answer, including waiting for a permit, connecting and reading.
     pub timeout: Duration,
 }
 
@@ -34,11 +34,11 @@ pub struct SlurmClient {
     transport: Box<dyn Transport>,
     tokens: TokenSource,
     negotiation: Negotiation,
-    places: Semaphore,
+    permits: Semaphore,
     timeout: Duration,
 }
 
-/// One request, without version and token.
+/// One request, before the API version and the token are added.
 pub(crate) struct Call {
     method: Method,
     path: String,
@@ -46,7 +46,7 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// A read, or one of Slurm's GETs with an effect.
+    /// A read, or one of Slurm's GETs with a side effect.
     pub fn get(path: impl Into<String>) -> Self {
         Self { method: Method::GET, path: path.into(), body: Bytes::new() }
     }
@@ -72,90 +72,94 @@ impl Call {
             .uri(format!("/slurm/{version}{}", self.path))
             .header(TOKEN_HEADER, token);
         if !self.body.is_empty() {
-            // Exactly this text: with a charset slurmrestd answers 415.
+            // Exactly this value: slurmrestd answers 415 if a charset follows.
             request = request.header(header::CONTENT_TYPE, "application/json");
         }
         request.body(self.body.clone()).map_err(|error| Error::Invalid(error.to_string()))
     }
 }
 
-/// A name as part of a path.
+/// A name, percent-encoded as a path segment.
 pub(crate) fn escaped(name: &str) -> impl fmt::Display {
     utf8_percent_encode(name, ESCAPED)
 }
 
 impl SlurmClient {
-    /// A client that speaks through `transport`.
+    /// A client that sends its requests through `transport`.
     pub fn new(transport: impl Transport, tokens: TokenSource, limits: Limits) -> Self {
         Self {
             transport: Box::new(transport),
             tokens,
             negotiation: Negotiation::default(),
-            places: Semaphore::new(limits.in_flight),
+            permits: Semaphore::new(limits.in_flight),
             timeout: limits.timeout,
         }
     }
 
-    /// Signs tokens with another key from now on.
+    /// Signs all further tokens with this key.
     pub fn replace_key(&self, key: SigningKey) {
         self.tokens.replace_key(key);
     }
 
-    /// Makes a request that has a payload in its answer.
+    /// Sends a request and decodes the payload of its answer.
     pub(crate) async fn read<T: DeserializeOwned>(&self, call: Call) -> Result<T, Error> {
-        let response = self.answered(&call).await?;
+        let response = self.send(&call).await?;
         decode(&call.name(), response.body())
     }
 
-    /// Makes a request that is answered without a payload when nothing changed.
+    /// Sends a request; `None` if the server answers 304 because nothing changed.
     pub(crate) async fn read_changed<T: DeserializeOwned>(&self, call: Call) -> Result<Option<T>, Error> {
-        let response = self.answered(&call).await?;
+        let response = self.send(&call).await?;
         if response.status() == StatusCode::NOT_MODIFIED {
             return Ok(None);
         }
         decode(&call.name(), response.body()).map(Some)
     }
 
-    /// Makes a request of which only success matters.
+    /// Sends a request and ignores the payload of its answer.
     pub(crate) async fn write(&self, call: Call) -> Result<(), Error> {
-        self.answered(&call).await.map(drop)
+        self.send(&call).await.map(drop)
     }
 
-    /// Makes a request; an answer that complains of anything is an error.
-    async fn answered(&self, call: &Call) -> Result<Response<Bytes>, Error> {
+    /// Sends a request; an answer with an entry in `errors` is an error.
+    async fn send(&self, call: &Call) -> Result<Response<Bytes>, Error> {
         let result = self.exchange(call).await.and_then(|response| {
             if let Some(envelope) = envelope(&call.name(), &response)? {
                 for warning in &envelope.warnings {
-                    debug!(request = call.name(), warning = warning.description, "Slurm warns");
+                    debug!(
+                        request = call.name(),
+                        warning = warning.description,
+                        "slurmrestd returned a warning"
+                    );
                 }
-                envelope.release().inspect(|release| self.negotiation.met(release));
+                envelope.release().inspect(|release| self.negotiation.record_release(release));
                 check(response.status(), &envelope)?;
             }
             Ok(response)
         });
         if matches!(result, Err(Error::Unauthorized(_))) {
-            self.tokens.forget();
+            self.tokens.discard();
         }
         result
     }
 
     async fn exchange(&self, call: &Call) -> Result<Response<Bytes>, Error> {
         let deadline = Instant::now() + self.timeout;
-        let place = timeout_at(deadline, self.places.acquire()).await;
-        // A place may become free at the very end, and would let the request out too late.
-        let in_time = place.ok().filter(|_| Instant::now() < deadline);
-        let _place = in_time.ok_or(Error::Busy(self.timeout))?;
-        let response = timeout_at(deadline, self.negotiated(call)).await;
+        let permit = timeout_at(deadline, self.permits.acquire()).await;
+        // timeout_at prefers a result over the deadline: do not send a request that has no time left.
+        let in_time = permit.ok().filter(|_| Instant::now() < deadline);
+        let _permit = in_time.ok_or(Error::Busy(self.timeout))?;
+        let response = timeout_at(deadline, self.negotiate(call)).await;
         response.map_err(|_| Error::Timeout(self.timeout))?
     }
 
-    /// Asks in the version that worked last; in the others if the server does not know the path in that one.
-    async fn negotiated(&self, call: &Call) -> Result<Response<Bytes>, Error> {
+    /// Sends the request in the API version that worked last, then in the others if the server does not serve it.
+    async fn negotiate(&self, call: &Call) -> Result<Response<Bytes>, Error> {
         for version in self.negotiation.candidates() {
             let request = call.request(version, self.tokens.token())?;
             let response = self.transport.send(request).await?;
             if !is_unknown_path(&response) {
-                self.negotiation.worked(version);
+                self.negotiation.record_success(version);
                 return Ok(response);
             }
         }

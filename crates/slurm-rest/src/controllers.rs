@@ -1,4 +1,4 @@
-//! The slurmctld daemons: who answers, whether they take our word, and telling them to read their files again.
+//! The slurmctld daemons: ping, access check, reconfigure.
 
 use crate::client::{Call, SlurmClient};
 use crate::error::Error;
@@ -6,15 +6,15 @@ use crate::wire::or_default;
 use jiff::Timestamp;
 use serde::Deserialize;
 
-/// What slurmrestd found when it called on one slurmctld.
+/// The result of slurmrestd's ping of one slurmctld.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Ping {
-    /// Its host.
+    /// Its host name.
     #[serde(default, deserialize_with = "or_default")]
     pub hostname: String,
-    /// Whether it answered. A slurmctld that refuses our token counts as silent, a standby one as answering.
+    /// Whether it answered. False for a slurmctld that rejects our token, true for a standby.
     pub responding: bool,
-    /// Whether it comes first in slurm.conf. Says nothing about who is in charge.
+    /// Whether it is the first in slurm.conf; a backup may be the active one nevertheless.
     pub primary: bool,
 }
 
@@ -24,26 +24,25 @@ struct PingsPayload {
 }
 
 impl SlurmClient {
-    /// Calls on every slurmctld, in the order of slurm.conf.
+    /// Pings every slurmctld, in the order of slurm.conf.
     ///
-    /// Silence proves nothing by itself: see [`Self::confirm_access`].
+    /// `responding: false` does not prove that slurmctld is down: see [`Self::confirm_access`].
     pub async fn ping(&self) -> Result<Vec<Ping>, Error> {
         self.read(Call::get("/ping/")).await.map(|payload: PingsPayload| payload.pings)
     }
 
-    /// Succeeds if a slurmctld in charge answers and takes our token. Costs a millisecond, whatever the cluster.
+    /// Succeeds if the active slurmctld answers and accepts our token. Takes a millisecond for any size of cluster.
     pub async fn confirm_access(&self) -> Result<(), Error> {
-        // Nothing changes after the end of time: slurmctld has nothing to list, but has to be asked.
+        // No node changes after the end of time, so slurmctld checks the token and answers 304 without a list.
         let end = Timestamp::MAX.as_second();
         self.read_changed(Call::get(format!("/nodes/?update_time={end}")))
             .await
             .map(|_: Option<serde::de::IgnoredAny>| ())
     }
 
-    /// Makes the daemons read their configuration again; back when the new one is in force.
+    /// Makes the daemons reread their configuration; returns when the new one is active.
     ///
-    /// A broken configuration is refused without a reason, and the old one stays in force. A missing one hangs
-    /// slurmctld.
+    /// Slurm rejects a broken configuration without a reason and keeps the old one. A missing file hangs slurmctld.
     pub async fn reconfigure(&self) -> Result<(), Error> {
         self.write(Call::get("/reconfigure/")).await
     }

@@ -1,106 +1,107 @@
-//! What can go wrong with a request, told apart by what the caller may conclude from it.
+//! Request errors, distinguished by what the caller may conclude from them.
 
 use crate::transport::TransportError;
 use http::StatusCode;
 use std::time::Duration;
 
-/// Numbers by which Slurm names its refusals. The HTTP status of the same number differs between releases.
+/// Slurm's error numbers. The HTTP status that comes with a number differs between Slurm releases.
 pub mod errno {
-    /// The credential is expired, wrongly signed, or not one at all.
+    /// The token is expired, signed with another key, or malformed.
     pub const PROTOCOL_AUTHENTICATION: i32 = 1007;
     /// No connection to slurmctld.
     pub const CONNECTION: i32 = 1800;
-    /// The token's user may not do this.
+    /// The token's user lacks the privilege.
     pub const NO_PRIVILEGE: i32 = 2010;
-    /// A job, or a reservation, holds the nodes.
+    /// A job or a reservation uses the nodes.
     pub const NODES_BUSY: i32 = 2016;
-    /// No node, or not every node, of this name.
+    /// At least one of the nodes does not exist.
     pub const INVALID_NODE_NAME: i32 = 2018;
     /// Active features that are not among the available ones.
     pub const INVALID_FEATURES: i32 = 2031;
-    /// No such reservation, or something in its description is wrong.
+    /// The reservation does not exist, or its description is invalid.
     pub const INVALID_RESERVATION: i32 = 2053;
     /// The start of a reservation that has begun cannot be changed.
     pub const RESERVATION_STARTED: i32 = 2104;
-    /// The topology does not know such a unit.
+    /// The topology has no such unit.
     pub const TOPOLOGY_UNAVAILABLE: i32 = 2178;
-    /// A node in its state cannot change to the wanted one.
+    /// The node cannot change from its state to the requested one.
     pub const INVALID_NODE_TRANSITION: i32 = 2180;
     /// slurmctld did not answer slurmrestd in time.
     pub const SOCKET_TIMEOUT: i32 = 5004;
-    /// slurmrestd itself refused the credential.
+    /// slurmrestd itself rejected the token.
     pub const REST_AUTHENTICATION: i32 = 9008;
 
-    /// Whether a number tells of the way between slurmrestd and slurmctld, and not of what slurmctld thinks.
+    /// Whether a number means that the connection from slurmrestd to slurmctld failed, rather than that slurmctld
+    /// rejected the request.
     ///
-    /// Slurm's own numbers begin at 1000; below are those of the operating system (104 when slurmctld dies with
-    /// the request in its hands).
-    pub fn is_about_the_way(number: i32) -> bool {
+    /// Slurm's own numbers begin at 1000; those below are the operating system's (104 when slurmctld dies while it
+    /// handles the request).
+    pub fn is_connection_error(number: i32) -> bool {
         matches!(number, 1..1000 | 1800..1810 | 5000..5010)
     }
 }
 
-/// Why a request has no result.
+/// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The request makes no sense; it was not sent.
+    /// The request is invalid; it was not sent.
     #[error("not sent: {0}")]
     Invalid(String),
-    /// Too many requests were under way for the whole time allowed; this one was not sent.
-    #[error("not sent: other requests took all of {0:?}")]
+    /// The limit of concurrent requests was exhausted until the timeout; the request was not sent.
+    #[error("not sent: no free request slot within {0:?}")]
     Busy(Duration),
-    /// There is no connection to slurmrestd.
+    /// The connection to slurmrestd failed.
     #[error("slurmrestd cannot be reached")]
     Unreachable(#[source] TransportError),
     /// The connection broke before the answer was complete.
-    #[error("slurmrestd broke off")]
+    #[error("slurmrestd closed the connection before the answer was complete")]
     Interrupted(#[source] TransportError),
-    /// No answer in time. slurmrestd goes on with the request all the same.
+    /// No answer within the timeout. slurmrestd continues with the request nevertheless.
     #[error("no answer within {0:?}")]
     Timeout(Duration),
-    /// slurmrestd answers, but slurmctld did not answer it. It may do so late: a slurmctld that hung for a minute
-    /// was seen to carry out then what it had been asked for.
+    /// slurmrestd answered, but slurmctld did not answer slurmrestd. It may act late: a slurmctld that hung for a
+    /// minute was observed to execute the request afterwards.
     #[error("slurmctld does not answer: {0}")]
     Unavailable(String),
-    /// The token was refused. The next request carries a new one.
+    /// Slurm rejected the token. The next request uses a new one.
     #[error("token refused: {0}")]
     Unauthorized(String),
-    /// slurmrestd knows this path in no version of its API that we speak.
-    #[error("slurmrestd does not know {0}")]
+    /// slurmrestd serves this path in none of the API versions that we support.
+    #[error("slurmrestd does not serve {0} in a supported API version")]
     Unsupported(String),
-    /// slurmctld says that there is no such object.
+    /// slurmctld has no such object.
     #[error("not found: {0}")]
     NotFound(String),
-    /// Slurm said no.
+    /// Slurm rejected the request.
     #[error("refused with {status}, error {errno}: {description}")]
     Rejected {
         /// Status of the answer.
         status: StatusCode,
         /// Slurm's number, see [`errno`]; 0 if it gave none.
         errno: i32,
-        /// Slurm's words.
+        /// Slurm's message.
         description: String,
     },
-    /// The answer is not what the API promises, or lacks what was asked for.
-    #[error("answer to {request} not understood")]
+    /// The answer does not conform to the API, or lacks a required field.
+    #[error("the answer to {request} is malformed")]
     Malformed {
         /// Method and path.
         request: String,
-        /// What is wrong with it.
+        /// The decoding error.
         #[source]
         source: serde_json::Error,
     },
 }
 
 impl Error {
-    /// Whether a write may have been done, or may yet be done, although it failed.
+    /// Whether a failed write may have been applied, or may still be applied later.
     ///
-    /// False means that nothing happens after this answer. A refused update of *several* nodes is final too, but
-    /// has been done for some of them: look again.
+    /// False means that Slurm applies nothing after this answer. A rejected update of *several* nodes is final too, but
+    /// may have changed some of them: list the nodes again.
     pub fn maybe_applied(&self) -> bool {
         match self {
             Self::Interrupted(_) | Self::Timeout(_) | Self::Unavailable(_) | Self::Malformed { .. } => true,
-            // Not Slurm's word, but of something in between.
+            // Without a Slurm error number the answer may come from a proxy.
             Self::Rejected { status, errno: 0, .. } if status.is_server_error() => true,
             Self::Invalid(_)
             | Self::Busy(_)
@@ -112,7 +113,7 @@ impl Error {
         }
     }
 
-    /// Whether Slurm refused with this number.
+    /// Whether Slurm rejected the request with this number.
     pub fn is_rejected_with(&self, number: i32) -> bool {
         matches!(self, Self::Rejected { errno, .. } if *errno == number)
     }

@@ -1,4 +1,4 @@
-//! HTTP and HTTPS by reqwest.
+//! HTTP and HTTPS with reqwest.
 
 use crate::transport::{Transport, TransportError};
 use bytes::Bytes;
@@ -8,23 +8,23 @@ use http::{Request, Response, Uri};
 use reqwest::Certificate;
 use std::time::Duration;
 
-/// A connection inside one cluster stands within milliseconds or never.
+/// A connection inside one Kubernetes cluster is established within milliseconds or not at all.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// slurmrestd keeps idle connections for more than 40 s; ours go first, so that no request meets a closing one.
+/// slurmrestd keeps idle connections for more than 40 s; closing ours first avoids requests on a closing connection.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Why no client can be made for an endpoint.
+/// Why no client can be created for an endpoint.
 #[derive(Debug, thiserror::Error)]
 pub enum EndpointError {
     /// Neither `http://host` nor `https://host`.
-    #[error("{0:?} is not the URL of a server")]
+    #[error("{0:?} is not a URL of the form http://host or https://host")]
     Url(String),
-    /// No certificates in PEM form.
-    #[error("the certificates are not readable")]
+    /// The certificates are not PEM.
+    #[error("the CA certificates are not valid PEM")]
     Certificates(#[source] reqwest::Error),
-    /// The TLS library refuses its configuration.
-    #[error("no HTTP client")]
+    /// reqwest rejected the configuration.
+    #[error("creating the HTTP client failed")]
     Client(#[source] reqwest::Error),
 }
 
@@ -36,17 +36,17 @@ pub struct HttpTransport {
 }
 
 impl HttpTransport {
-    /// A slurmrestd at `base`, `http://name:6820` for example.
+    /// A slurmrestd at `base`, for example `http://name:6820`.
     ///
-    /// `certificates`, in PEM form, are the only ones trusted with an `https` base: a Slurm cluster's authority is
-    /// its own. The process needs an installed rustls provider either way.
+    /// For an `https` base only `certificates` (PEM) are trusted, because a Slurm cluster has its own CA. The process
+    /// needs an installed rustls provider in both cases.
     pub fn new(base: &str, certificates: Option<&[u8]>) -> Result<Self, EndpointError> {
         let trusted = certificates.map(Certificate::from_pem_bundle).transpose();
         let http = reqwest::Client::builder()
             .connect_timeout(CONNECT_TIMEOUT)
             .pool_idle_timeout(IDLE_TIMEOUT)
             .tls_certs_only(trusted.map_err(EndpointError::Certificates)?.unwrap_or_default())
-            // A token goes to this server and to no other.
+            // The token must not reach any other server.
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
             .retry(reqwest::retry::never())
@@ -56,7 +56,7 @@ impl HttpTransport {
     }
 }
 
-/// The URL without path, if it is one of a server.
+/// Scheme and authority of the URL; an error if it has a path or another scheme.
 fn server_of(base: &str) -> Result<String, EndpointError> {
     let url = || EndpointError::Url(base.to_owned());
     let uri: Uri = base.parse().map_err(|_| url())?;
@@ -84,7 +84,7 @@ impl Transport for HttpTransport {
     }
 }
 
-/// Errors of reqwest name the URL, never a header.
+/// reqwest errors contain the URL but no headers, hence no token.
 fn failure(error: reqwest::Error) -> TransportError {
     if error.is_connect() || error.is_builder() {
         TransportError::Unreachable(error.into())
@@ -105,7 +105,7 @@ mod tests {
     #[case::other_scheme("ftp://slurm-restapi", None)]
     #[case::path("http://slurm-restapi/slurm", None)]
     #[case::empty("", None)]
-    fn a_base_is_the_url_of_a_server(#[case] base: &str, #[case] server: Option<&str>) {
+    fn base_url_is_http_or_https_without_a_path(#[case] base: &str, #[case] server: Option<&str>) {
         assert_eq!(server_of(base).ok().as_deref(), server);
     }
 }

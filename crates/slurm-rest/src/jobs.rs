@@ -1,4 +1,4 @@
-//! Jobs, as far as they hold nodes or name partitions. Read only.
+//! Jobs: the nodes they hold and the partitions they name. Read only.
 
 use crate::client::{Call, SlurmClient};
 use crate::error::Error;
@@ -7,10 +7,10 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 use slurm_conf::hostlist::{HostlistError, expand};
 
-/// A job that slurmctld remembers, a finished one too.
+/// A job in slurmctld's memory; finished jobs included.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Job {
-    /// Its number.
+    /// Its id.
     pub job_id: i64,
     /// One base state and any number of flags.
     #[serde(rename = "job_state")]
@@ -18,10 +18,10 @@ pub struct Job {
     /// Hostlist of the nodes that it holds, or held.
     #[serde(default, deserialize_with = "or_default")]
     pub nodes: String,
-    /// Its partition; while it waits, perhaps several with commas between them.
+    /// Its partition; a pending job may name several, separated by commas.
     #[serde(default, deserialize_with = "or_default")]
     pub partition: String,
-    /// When it started, or is thought to start.
+    /// When it started, or is expected to start.
     #[serde(default, deserialize_with = "time")]
     pub start_time: Option<Timestamp>,
     #[serde(rename = "time_limit", default, deserialize_with = "number")]
@@ -31,23 +31,23 @@ pub struct Job {
 /// A base state or a flag.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-#[expect(missing_docs, reason = "Slurm's own words; its documentation explains them")]
+#[expect(missing_docs, reason = "Slurm's own names, explained in its documentation")]
 pub enum JobState {
     Completing,
     Pending,
     Running,
     Suspended,
-    /// One that holds no node, `CANCELLED` for example.
+    /// Any other state; none of them holds a node (for example `CANCELLED`).
     #[serde(untagged)]
     Other(String),
 }
 
-/// When a job is over at the latest.
+/// The latest end of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Deadline {
-    /// At this moment.
+    /// At this time.
     At(Timestamp),
-    /// It may run for ever.
+    /// The job has no time limit.
     Never,
 }
 
@@ -57,7 +57,7 @@ impl Job {
         self.state.contains(state)
     }
 
-    /// Whether it holds its nodes: it runs, is suspended, or is still being cleaned up.
+    /// Whether it holds its nodes: it is running, suspended or completing.
     pub fn holds_nodes(&self) -> bool {
         [JobState::Running, JobState::Suspended, JobState::Completing].iter().any(|state| self.is(state))
     }
@@ -72,7 +72,7 @@ impl Job {
         self.partition.split(',').any(|name| name == partition)
     }
 
-    /// When it is over at the latest; `None` if Slurm does not say.
+    /// Its latest end; `None` if Slurm reports no start or limit.
     pub fn deadline(&self) -> Option<Deadline> {
         let minutes = match self.limit_minutes {
             Number::Infinite => return Some(Deadline::Never),
@@ -90,9 +90,9 @@ struct JobsPayload {
 }
 
 impl SlurmClient {
-    /// All jobs that slurmctld remembers. Large: several kilobytes per job.
+    /// All jobs in slurmctld's memory. Large: several kilobytes per job.
     pub async fn list_jobs(&self) -> Result<Vec<Job>, Error> {
-        // Never with update_time: "nothing changed" comes as an empty list.
+        // Never with update_time: slurmrestd answers "nothing changed" with an empty list.
         self.read(Call::get("/jobs/")).await.map(|payload: JobsPayload| payload.jobs)
     }
 }
@@ -103,24 +103,24 @@ mod tests {
     use rstest::rstest;
     use serde_json::{Value, json};
 
-    fn job(members: &Value) -> Job {
+    fn job(fields: &Value) -> Job {
         let mut job =
             json!({ "job_id": 1, "job_state": ["RUNNING"], "start_time": { "set": true, "number": 1000 } });
-        job.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
+        job.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
         serde_json::from_value(job).unwrap()
     }
 
     #[rstest]
     #[case::limit(json!({ "set": true, "number": 5 }), Some(Deadline::At(Timestamp::from_second(1300).unwrap())))]
     #[case::unlimited(json!({ "set": false, "infinite": true, "number": 0 }), Some(Deadline::Never))]
-    #[case::not_told(json!({ "set": false }), None)]
-    #[case::absurd(json!({ "set": true, "number": i64::MAX }), None)]
-    fn a_deadline_is_start_and_limit(#[case] limit: Value, #[case] expected: Option<Deadline>) {
+    #[case::unset(json!({ "set": false }), None)]
+    #[case::overflow(json!({ "set": true, "number": i64::MAX }), None)]
+    fn deadline_is_start_plus_limit(#[case] limit: Value, #[case] expected: Option<Deadline>) {
         assert_eq!(job(&json!({ "time_limit": limit })).deadline(), expected);
     }
 
     #[test]
-    fn never_is_later_than_any_moment() {
+    fn never_is_later_than_any_time() {
         assert!(Deadline::Never > Deadline::At(Timestamp::MAX));
     }
 
@@ -131,12 +131,12 @@ mod tests {
     #[case(&["RUNNING", "CONFIGURING"], true)]
     #[case(&["COMPLETED"], false)]
     #[case(&["PENDING"], false)]
-    fn a_job_holds_its_nodes_until_it_is_cleaned_up(#[case] states: &[&str], #[case] holds: bool) {
+    fn job_holds_its_nodes_until_it_has_completed(#[case] states: &[&str], #[case] holds: bool) {
         assert_eq!(job(&json!({ "job_state": states })).holds_nodes(), holds);
     }
 
     #[test]
-    fn nodes_and_partitions_are_lists() {
+    fn nodes_are_a_hostlist_and_partitions_a_list() {
         let job = job(&json!({ "nodes": "w[0-1],x", "partition": "all,gpu" }));
         assert_eq!(job.node_names().unwrap(), ["w0", "w1", "x"]);
         assert!(job.names_partition("gpu") && !job.names_partition("gp"));

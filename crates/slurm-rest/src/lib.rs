@@ -1,10 +1,10 @@
 //! Typed client of slurmrestd: nodes, jobs, partitions, reservations, controllers.
 //!
-//! [`SlurmClient`] says what was asked and what was answered, and never more: what carries no proof (an unknown node
-//! is answered with 200, a controller that refuses our token looks dead) stays visibly without proof. It repeats
-//! nothing, waits for nothing but an answer, and keeps no copy of what Slurm said.
+//! [`SlurmClient`] returns Slurm's answers without interpretation: an answer that proves nothing (200 for an unknown
+//! node, "not responding" from a slurmctld that rejects our token) never turns into proof. The client does not retry
+//! and does not cache.
 //!
-//! What carries its requests is a [`Transport`]: HTTP in production ([`HttpTransport`]), a Slurm in memory in tests.
+//! A [`Transport`] carries its requests: HTTP in production ([`HttpTransport`]), an in-memory Slurm in tests.
 
 mod answer;
 mod client;

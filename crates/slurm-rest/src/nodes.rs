@@ -1,4 +1,4 @@
-//! Nodes: what Slurm knows of them, and the few things we tell it about them.
+//! Nodes: list, get, update, delete.
 
 use crate::client::{Call, SlurmClient, escaped};
 use crate::error::{Error, errno};
@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use slurm_conf::hostlist;
 
-/// A node as Slurm sees it.
+/// A Slurm node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct Node {
     /// Its name.
@@ -17,28 +17,28 @@ pub struct Node {
     /// Why it is drained, down or failed; else empty.
     #[serde(default, deserialize_with = "or_default")]
     pub reason: String,
-    /// Who said so.
+    /// The user who set the reason.
     #[serde(default, deserialize_with = "or_default")]
     pub reason_set_by_user: String,
-    /// When it was said.
+    /// When the reason was set.
     #[serde(default, deserialize_with = "time")]
     pub reason_changed_at: Option<Timestamp>,
     /// Free text of the administrator.
     #[serde(default, deserialize_with = "or_default")]
     pub comment: String,
-    /// Its place in the network; unknown to the oldest API version.
+    /// Its position in the network topology; absent in the oldest API version.
     #[serde(default, deserialize_with = "or_default")]
     pub topology: String,
-    /// Features that it can have.
+    /// Available features.
     #[serde(default, deserialize_with = "or_default")]
     pub features: Vec<String>,
-    /// Features that it has.
+    /// Active features.
     #[serde(default, deserialize_with = "or_default")]
     pub active_features: Vec<String>,
-    /// The reservation that holds it now; else empty.
+    /// The active reservation that includes it; else empty.
     #[serde(default, deserialize_with = "or_default")]
     pub reservation: String,
-    /// When its slurmd started, as told at its last registration.
+    /// When its slurmd started, as of its last registration.
     #[serde(default, deserialize_with = "time")]
     pub slurmd_start_time: Option<Timestamp>,
 }
@@ -46,7 +46,7 @@ pub struct Node {
 /// A base state or a flag.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-#[expect(missing_docs, reason = "Slurm's own words; its documentation explains them")]
+#[expect(missing_docs, reason = "Slurm's own names, explained in its documentation")]
 pub enum NodeState {
     Allocated,
     Completing,
@@ -63,7 +63,7 @@ pub enum NodeState {
     NotResponding,
     Undrain,
     Unknown,
-    /// One that means nothing to us, `DYNAMIC_NORM` for example.
+    /// A state or flag that we do not use, for example `DYNAMIC_NORM`.
     #[serde(untagged)]
     Other(String),
 }
@@ -74,65 +74,66 @@ impl Node {
         self.state.contains(state)
     }
 
-    /// Whether a job runs on it or is still being cleaned up.
+    /// Whether a job is running or completing on it.
     ///
-    /// A node read alone may seem busy for long after its last job: only a list makes slurmctld count anew.
+    /// A node from [`SlurmClient::get_node`] may seem busy long after its last job: slurmctld recounts allocations only
+    /// when it lists nodes.
     pub fn is_busy(&self) -> bool {
         [NodeState::Allocated, NodeState::Mixed, NodeState::Completing].iter().any(|state| self.is(state))
     }
 
-    /// Whether it gets no jobs, by somebody's will, and has none any more.
+    /// Whether it is draining and no job is left on it.
     pub fn is_drained(&self) -> bool {
         self.is(&NodeState::Drain) && !self.is(&NodeState::Undrain) && !self.is_busy()
     }
 }
 
-/// All nodes, at one moment.
+/// All nodes at one point in time.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct NodeList {
-    /// In no particular order. Nodes in state FUTURE are not shown.
+    /// In no particular order. Slurm omits nodes in state FUTURE.
     pub nodes: Vec<Node>,
-    /// slurmctld's clock when it answered.
+    /// slurmctld's time when it answered.
     #[serde(rename = "last_update", default, deserialize_with = "time")]
     pub as_of: Option<Timestamp>,
 }
 
-/// One thing to change about nodes.
+/// A change of one property of nodes.
 ///
-/// One, because Slurm keeps the rest of a request of which it refuses a part.
+/// Only one, because Slurm applies the other properties of a request of which it rejects one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeUpdate {
-    /// No more jobs. An empty reason keeps the one that is there.
+    /// Drains: no new jobs. An empty reason keeps the current one.
     Drain {
         /// Why.
         reason: String,
     },
-    /// Takes back a drain, and a failure, whoever it was that asked for it; the reason goes with it.
+    /// Clears DRAIN and FAIL, whichever user set them, and the reason.
     Undrain,
-    /// Puts a drained, failed or down node back to work. Refused on one that is at work.
+    /// Resumes a drained, failed or down node. Slurm rejects it for a node that is in service.
     Resume,
-    /// Like [`Self::Resume`], and silent on a node that waits for jobs. Clears anybody's drain. Refused while a job
-    /// runs.
+    /// Like [`Self::Resume`], but also accepted for an idle node. Clears the DRAIN of any user. Slurm rejects it while
+    /// a job runs.
     Idle,
-    /// Out of service. **Kills the jobs on it.** An empty reason keeps the one that is there.
+    /// Takes the node out of service. **Kills the jobs on it.** An empty reason keeps the current one.
     Down {
         /// Why.
         reason: String,
     },
     /// Replaces the comment.
     Comment(String),
-    /// Replaces the place in the network.
+    /// Replaces the topology.
     Topology(String),
     /// Replaces the features.
     Features {
-        /// Those that it can have.
+        /// Available features.
         available: Vec<String>,
-        /// Those that it has: a subset.
+        /// Active features, a subset of the available ones.
         active: Vec<String>,
     },
 }
 
-/// The update on its way.
+/// The JSON body of an update.
 #[derive(Default, Serialize)]
 struct Message<'a> {
     name: [String; 1],
@@ -150,7 +151,7 @@ struct Message<'a> {
     features_act: Option<Features<'a>>,
 }
 
-/// Slurm takes an empty list as no change, and an empty text as an empty list.
+/// Slurm reads an empty list as no change and an empty string as an empty list.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Features<'a> {
@@ -197,30 +198,31 @@ impl SlurmClient {
         self.read(Call::get("/nodes/")).await
     }
 
-    /// All nodes, or `None` if nothing about any node changed since. It takes the [`NodeList::as_of`] of the list
-    /// before, as it is, and misses nothing then.
+    /// All nodes, or `None` if no node changed since `as_of`. With the unmodified [`NodeList::as_of`] of an earlier list
+    /// no change is missed.
     pub async fn list_nodes_since(&self, as_of: Timestamp) -> Result<Option<NodeList>, Error> {
         self.read_changed(Call::get(format!("/nodes/?update_time={}", as_of.as_second()))).await
     }
 
-    /// One node, or `None` if slurmctld shows none of this name.
+    /// One node, or `None` if slurmctld returns none with this name.
     ///
-    /// `None` does not prove that there is none: FUTURE nodes are not shown, and case matters. A list does.
+    /// `None` does not prove that the node does not exist: Slurm omits FUTURE nodes, and names are case-sensitive. A
+    /// list is proof.
     pub async fn get_node(&self, name: &str) -> Result<Option<Node>, Error> {
         let call = Call::get(format!("/node/{}", escaped(single(name)?)));
         match self.read::<NodesPayload>(call).await {
             Ok(payload) => Ok(payload.nodes.into_iter().find(|node| node.name == name)),
-            // An unknown node is a success with a complaint that has no number.
+            // For an unknown node slurmrestd answers 200 with an error entry without a number.
             Err(Error::Rejected { status, errno: 0, .. }) if status.is_success() => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// Changes the same thing about all these nodes, in one request.
+    /// Applies the same update to all these nodes, in one request.
     ///
-    /// Of several nodes a refusal leaves some changed: Slurm takes them in alphabetical order, passes by those that
-    /// may not change as wanted, stops at the first name that it does not know, and tells one number and no name.
-    /// [`Error::NotFound`] comes for one node alone.
+    /// A rejected update of several nodes may have changed some: Slurm processes them in alphabetical order, skips
+    /// those for which it rejects the change, stops at the first unknown name, and reports one number and no name.
+    /// [`Error::NotFound`] is returned for a single node only.
     pub async fn update_nodes(&self, names: &[&str], update: &NodeUpdate) -> Result<(), Error> {
         if names.is_empty() {
             return Ok(());
@@ -235,8 +237,8 @@ impl SlurmClient {
         }
     }
 
-    /// Deletes the record of a node; done as well if there is none. Refused while a job or an active reservation
-    /// holds it. A slurmd that still runs does not come back by itself.
+    /// Deletes the record of a node; succeeds if there is none. Slurm rejects it while a job or an active reservation
+    /// uses the node. A slurmd that still runs does not register again by itself.
     pub async fn delete_node(&self, name: &str) -> Result<(), Error> {
         let call = Call::delete(format!("/node/{}", escaped(single(name)?)));
         match self.write(call).await {
@@ -246,11 +248,11 @@ impl SlurmClient {
     }
 }
 
-/// A name that means one node: Slurm reads brackets and commas as more of them, and `ALL` as all.
+/// Rejects names that Slurm would expand to several nodes: brackets, commas and `ALL`.
 fn single(name: &str) -> Result<&str, Error> {
     let plain = |character: char| character.is_ascii_alphanumeric() || "-._".contains(character);
     if name.is_empty() || !name.chars().all(plain) || name.eq_ignore_ascii_case("all") {
-        return Err(Error::Invalid(format!("{name:?} is not the name of one node")));
+        return Err(Error::Invalid(format!("{name:?} is not the name of a single node")));
     }
     Ok(name)
 }
@@ -274,12 +276,12 @@ mod tests {
     #[case(&["IDLE", "DRAIN", "COMPLETING"], false)]
     #[case(&["IDLE", "DRAIN", "UNDRAIN"], false)]
     #[case(&["DOWN"], false)]
-    fn drained_is_drain_without_any_job(#[case] states: &[&str], #[case] drained: bool) {
+    fn node_is_drained_when_draining_without_jobs(#[case] states: &[&str], #[case] drained: bool) {
         assert_eq!(node(states).is_drained(), drained);
     }
 
     #[test]
-    fn unknown_states_and_members_are_kept_or_skipped() {
+    fn unknown_states_are_kept_and_unknown_fields_ignored() {
         let node: Node = serde_json::from_value(json!({
             "name": "n", "state": ["IDLE", "BRAND_NEW"], "reason": null, "surprise": { "a": [1] },
             "reason_changed_at": { "set": true, "infinite": false, "number": 1_800_000_000 },
@@ -291,11 +293,11 @@ mod tests {
     }
 
     #[rstest]
-    #[case::nameless(json!({ "nodes": [{ "state": ["IDLE"] }] }))]
-    #[case::stateless(json!({ "nodes": [{ "name": "n" }] }))]
+    #[case::no_name(json!({ "nodes": [{ "state": ["IDLE"] }] }))]
+    #[case::no_state(json!({ "nodes": [{ "name": "n" }] }))]
     #[case::no_nodes(json!({ "last_update": {} }))]
     #[case::null(json!({ "nodes": null }))]
-    fn a_list_that_lacks_what_matters_is_no_list(#[case] payload: serde_json::Value) {
+    fn list_without_required_fields_is_rejected(#[case] payload: serde_json::Value) {
         assert!(serde_json::from_value::<NodeList>(payload).is_err());
     }
 
@@ -319,7 +321,7 @@ mod tests {
         NodeUpdate::Features { available: vec![], active: vec![] },
         json!({ "features": "", "features_act": "" })
     )]
-    fn an_update_says_one_thing(#[case] update: NodeUpdate, #[case] body: serde_json::Value) {
+    fn update_sends_only_its_own_fields(#[case] update: NodeUpdate, #[case] body: serde_json::Value) {
         let mut message = serde_json::to_value(update.message("n[1-2]".to_owned())).unwrap();
         assert_eq!(message.as_object_mut().unwrap().remove("name"), Some(json!(["n[1-2]"])));
         assert_eq!(message, body);
@@ -334,7 +336,7 @@ mod tests {
     #[case("all", false)]
     #[case("a/../b", false)]
     #[case("a b", false)]
-    fn one_name_means_one_node(#[case] name: &str, #[case] good: bool) {
-        assert_eq!(single(name).is_ok(), good);
+    fn name_that_expands_to_several_nodes_is_rejected(#[case] name: &str, #[case] valid: bool) {
+        assert_eq!(single(name).is_ok(), valid);
     }
 }

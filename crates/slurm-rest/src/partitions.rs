@@ -1,11 +1,11 @@
-//! Partitions, as far as they take jobs. Read only.
+//! Partitions and whether they accept jobs. Read only.
 
 use crate::client::{Call, SlurmClient};
 use crate::error::Error;
 use crate::wire::or_default;
 use serde::Deserialize;
 
-/// States in which a partition refuses new jobs. One that is down still puts them into its queue.
+/// States in which a partition rejects new jobs. A partition that is DOWN still queues them.
 const CLOSED: [&str; 2] = ["DRAIN", "INACTIVE"];
 
 /// A partition.
@@ -14,11 +14,11 @@ pub struct Partition {
     /// Its name.
     pub name: String,
     #[serde(rename = "partition", default, deserialize_with = "or_default")]
-    condition: Condition,
+    info: Info,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-struct Condition {
+struct Info {
     #[serde(default, deserialize_with = "or_default")]
     state: Vec<String>,
 }
@@ -26,7 +26,7 @@ struct Condition {
 impl Partition {
     /// Whether jobs may be submitted to it.
     pub fn takes_jobs(&self) -> bool {
-        !self.condition.state.iter().any(|state| CLOSED.contains(&state.as_str()))
+        !self.info.state.iter().any(|state| CLOSED.contains(&state.as_str()))
     }
 }
 
@@ -53,10 +53,10 @@ mod tests {
     #[case::down(json!({ "state": ["DOWN"] }), true)]
     #[case::draining(json!({ "state": ["DRAIN"] }), false)]
     #[case::inactive(json!({ "state": ["INACTIVE"] }), false)]
-    #[case::not_told(json!({}), true)]
-    #[case::nothing_told(Value::Null, true)]
-    fn only_a_partition_that_says_so_refuses_jobs(#[case] condition: Value, #[case] takes: bool) {
-        let partition = json!({ "name": "gpu", "partition": condition });
+    #[case::state_absent(json!({}), true)]
+    #[case::null(Value::Null, true)]
+    fn only_drain_and_inactive_partitions_reject_jobs(#[case] info: Value, #[case] takes: bool) {
+        let partition = json!({ "name": "gpu", "partition": info });
         let partition: Partition = serde_json::from_value(partition).unwrap();
         assert_eq!(partition.takes_jobs(), takes);
     }

@@ -1,4 +1,4 @@
-//! Reservations.
+//! Reservations: list, create, update, delete.
 
 use crate::client::{Call, SlurmClient, escaped};
 use crate::error::{Error, errno};
@@ -10,27 +10,27 @@ use slurm_conf::hostlist::{HostlistError, expand, fold_set};
 /// A reservation that exists.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Reservation {
-    /// Its name. Slurm ignores case in it.
+    /// Its name; Slurm compares it without regard to case.
     pub name: String,
     /// Hostlist of its nodes.
     #[serde(default, deserialize_with = "or_default")]
     pub node_list: String,
-    /// Who may use it, with commas between them.
+    /// Users who may use it, separated by commas.
     #[serde(default, deserialize_with = "or_default")]
     pub users: String,
-    /// What is special about it. Slurm adds `SPEC_NODES` to those that name their nodes.
+    /// Its flags. Slurm adds `SPEC_NODES` to a reservation that names its nodes.
     #[serde(default, deserialize_with = "or_default")]
     pub flags: Vec<String>,
-    /// When it begins, or began.
+    /// Its start.
     #[serde(default, deserialize_with = "time")]
     pub start_time: Option<Timestamp>,
-    /// When it ends.
+    /// Its end.
     #[serde(default, deserialize_with = "time")]
     pub end_time: Option<Timestamp>,
 }
 
 impl Reservation {
-    /// Whether it has begun and not ended. A begun one takes no new start.
+    /// Whether it has started and not ended. Slurm rejects a new start time for a started reservation.
     pub fn is_active(&self, now: Timestamp) -> bool {
         self.start_time.is_some_and(|start| start <= now) && self.end_time.is_none_or(|end| now < end)
     }
@@ -41,35 +41,35 @@ impl Reservation {
     }
 }
 
-/// All reservations, at one moment.
+/// All reservations at one point in time.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct ReservationList {
     /// In no particular order.
     pub reservations: Vec<Reservation>,
-    /// slurmctld's clock when it answered.
+    /// slurmctld's time when it answered.
     #[serde(rename = "last_update", default, deserialize_with = "time")]
     pub as_of: Option<Timestamp>,
 }
 
 impl ReservationList {
-    /// The one of this name.
+    /// The reservation with this name.
     pub fn get(&self, name: &str) -> Option<&Reservation> {
         self.reservations.iter().find(|reservation| reservation.name.eq_ignore_ascii_case(name))
     }
 }
 
-/// A reservation to make, or to change before it begins.
+/// A reservation to create, or to update before it starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReservationRequest {
     /// Its name.
     pub name: String,
-    /// When it begins.
+    /// Its start.
     pub start: Timestamp,
-    /// How long it lasts, in minutes: Slurm's unit.
+    /// Its duration in minutes, Slurm's unit.
     pub minutes: u32,
-    /// What is special about it.
+    /// Its flags.
     pub flags: Vec<String>,
-    /// Who may use it.
+    /// Users who may use it.
     pub users: Vec<String>,
     /// Names of its nodes.
     pub nodes: Vec<String>,
@@ -90,17 +90,17 @@ struct Message<'a> {
 }
 
 impl SlurmClient {
-    /// All reservations. The way to find one: asked for one by name, Slurm says in several ways that it has none.
+    /// All reservations. Also the way to get one: a GET by name reports a missing one in several ways.
     pub async fn list_reservations(&self) -> Result<ReservationList, Error> {
         self.read(Call::get("/reservations/")).await
     }
 
-    /// All reservations, or `None` if none changed since the [`ReservationList::as_of`] of the list before.
+    /// All reservations, or `None` if none changed since the [`ReservationList::as_of`] of an earlier list.
     pub async fn list_reservations_since(&self, as_of: Timestamp) -> Result<Option<ReservationList>, Error> {
         self.read_changed(Call::get(format!("/reservations/?update_time={}", as_of.as_second()))).await
     }
 
-    /// Makes a reservation, or changes the one of that name. Refused once it has begun: see
+    /// Creates a reservation, or updates the one with that name. Slurm rejects this once it has started: see
     /// [`Self::set_reservation_nodes`].
     pub async fn put_reservation(&self, request: &ReservationRequest) -> Result<(), Error> {
         let message = Message {
@@ -114,14 +114,14 @@ impl SlurmClient {
         self.write(Call::post("/reservation", &message)?).await
     }
 
-    /// Changes the nodes of a reservation, begun or not, and nothing else.
+    /// Changes only the nodes of a reservation, whether it has started or not.
     pub async fn set_reservation_nodes(&self, name: &str, nodes: &[String]) -> Result<(), Error> {
         let node_list = node_list(nodes)?;
         let message = Message { name, start_time: None, duration: None, flags: None, users: None, node_list };
         self.write(Call::post("/reservation", &message)?).await
     }
 
-    /// Deletes a reservation; done as well if there is none.
+    /// Deletes a reservation; succeeds if it does not exist.
     pub async fn delete_reservation(&self, name: &str) -> Result<(), Error> {
         match self.write(Call::delete(format!("/reservation/{}", escaped(name)))).await {
             Err(error) if error.is_rejected_with(errno::INVALID_RESERVATION) => Ok(()),
@@ -130,10 +130,10 @@ impl SlurmClient {
     }
 }
 
-/// Slurm takes an empty list, and forgets that the reservation names its nodes.
+/// Slurm accepts an empty list, but then drops `SPEC_NODES` from the reservation.
 fn node_list(nodes: &[String]) -> Result<[String; 1], Error> {
     if nodes.is_empty() {
-        return Err(Error::Invalid("a reservation needs nodes".to_owned()));
+        return Err(Error::Invalid("a reservation needs at least one node".to_owned()));
     }
     Ok([fold_set(nodes.iter().map(String::as_str))])
 }
@@ -145,10 +145,10 @@ mod tests {
 
     #[rstest]
     #[case::before(999, false)]
-    #[case::at_its_start(1000, true)]
+    #[case::at_start(1000, true)]
     #[case::within(1500, true)]
-    #[case::at_its_end(2000, false)]
-    fn active_from_start_up_to_but_without_end(#[case] now: i64, #[case] active: bool) {
+    #[case::at_end(2000, false)]
+    fn reservation_is_active_from_its_start_until_before_its_end(#[case] now: i64, #[case] active: bool) {
         let reservation: Reservation = serde_json::from_value(serde_json::json!({
             "name": "r", "start_time": { "set": true, "number": 1000 }, "end_time": { "set": true, "number": 2000 },
         }))
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reservation_without_times_is_not_active() {
+    fn reservation_without_times_is_not_active() {
         let reservation: Reservation = serde_json::from_str(r#"{"name":"r","node_list":"w[0-1]"}"#).unwrap();
         assert!(!reservation.is_active(Timestamp::UNIX_EPOCH));
         assert_eq!(reservation.node_names().unwrap(), ["w0", "w1"]);

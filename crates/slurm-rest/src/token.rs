@@ -1,23 +1,23 @@
-//! The token that goes with each request: made from the signing key when needed, and again well before it expires.
+//! Creates the token of each request from the signing key and renews it well before it expires.
 
 use http::HeaderValue;
 use http::header::HeaderName;
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
-use slurm_jwt::{Claims, SigningKey, mint};
+use slurm_jwt::{Claims, SigningKey};
 use std::fmt;
 use std::sync::Arc;
 
-/// Where slurmrestd looks for the token.
+/// The header from which slurmrestd reads the token.
 pub const TOKEN_HEADER: HeaderName = HeaderName::from_static("x-slurm-user-token");
 
-/// How long a token is good.
+/// Lifetime of a token.
 const LIFETIME: SignedDuration = SignedDuration::from_mins(15);
 
-/// After this time a new one is made: four fifths of its life.
+/// Age at which a token is renewed: four fifths of its lifetime.
 const RENEW_AFTER: SignedDuration = SignedDuration::from_mins(12);
 
-/// Tells the time.
+/// Returns the current time.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 /// Tokens for one Slurm user.
@@ -35,7 +35,7 @@ struct State {
 #[derive(Clone)]
 struct Token {
     value: HeaderValue,
-    made: Timestamp,
+    created: Timestamp,
 }
 
 impl TokenSource {
@@ -44,36 +44,36 @@ impl TokenSource {
         Self { user: user.into(), clock, state: Mutex::new(State { key, current: None }) }
     }
 
-    /// Signs with another key from now on.
+    /// Signs all further tokens with this key.
     pub fn replace_key(&self, key: SigningKey) {
         *self.state.lock() = State { key, current: None };
     }
 
-    /// A token that is good for some minutes.
+    /// A token that stays valid for at least three more minutes.
     pub(crate) fn token(&self) -> HeaderValue {
         let now = (self.clock)();
         let mut state = self.state.lock();
-        // A clock that was set back must not make a token live longer.
+        // After the clock was set back, a token must not be used beyond its renewal age.
         let current =
-            state.current.take().filter(|token| (token.made..token.made + RENEW_AFTER).contains(&now));
-        let token = current.unwrap_or_else(|| Token::make(&self.user, now, &state.key));
+            state.current.take().filter(|token| (token.created..token.created + RENEW_AFTER).contains(&now));
+        let token = current.unwrap_or_else(|| Token::mint(&self.user, now, &state.key));
         state.current = Some(token.clone());
         token.value
     }
 
-    /// Forgets the current token: Slurm refused it.
-    pub(crate) fn forget(&self) {
+    /// Discards the current token after Slurm rejected it.
+    pub(crate) fn discard(&self) {
         self.state.lock().current = None;
     }
 }
 
 impl Token {
-    fn make(user: &str, now: Timestamp, key: &SigningKey) -> Self {
-        let token = mint(&Claims::new(user, now, LIFETIME), key);
-        // Base64 and dots: always a valid header.
+    fn mint(user: &str, now: Timestamp, key: &SigningKey) -> Self {
+        let token = slurm_jwt::mint(&Claims::new(user, now, LIFETIME), key);
+        // Base64 and dots are always a valid header value.
         let mut value = HeaderValue::try_from(token).unwrap_or(HeaderValue::from_static(""));
         value.set_sensitive(true);
-        Self { value, made: now }
+        Self { value, created: now }
     }
 }
 
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn one_token_serves_for_four_fifths_of_its_life() {
+    fn token_is_renewed_after_four_fifths_of_its_lifetime() {
         let fixture = fixture();
         let first = fixture.token_after(0);
         assert_eq!(fixture.token_after(719), first);
@@ -126,14 +126,14 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_set_back_makes_a_new_token() {
+    fn clock_set_back_renews_the_token() {
         let fixture = fixture();
         let first = fixture.token_after(0);
         assert_ne!(fixture.token_after(-60), first);
     }
 
     #[test]
-    fn a_new_key_signs_at_once() {
+    fn replaced_key_signs_the_next_token() {
         let fixture = fixture();
         let first = fixture.token_after(0);
         fixture.source.replace_key(key("new"));
@@ -143,15 +143,15 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_token_is_not_used_again() {
+    fn discarded_token_is_not_reused() {
         let fixture = fixture();
         let first = fixture.token_after(0);
-        fixture.source.forget();
+        fixture.source.discard();
         assert_ne!(fixture.token_after(1), first);
     }
 
     #[test]
-    fn neither_token_nor_key_is_ever_printed() {
+    fn debug_output_shows_neither_token_nor_key() {
         let fixture = fixture();
         assert_eq!(format!("{:?}", fixture.token_after(0)), "Sensitive");
         assert_eq!(format!("{:?}", fixture.source), r#"TokenSource { user: "slurm", .. }"#);

@@ -1,16 +1,15 @@
-//! The seam between what is said to slurmrestd and how it gets there.
+//! The interface between the client and what carries its requests to slurmrestd.
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{Request, Response};
 use std::sync::Arc;
 
-/// Carries one request to a slurmrestd and its answer back.
+/// Sends requests to one slurmrestd.
 ///
-/// The request's URI has a path and a query only. A transport never repeats a request by itself, and is dropped in
-/// the middle of one when its time is over.
+/// The request's URI has a path and a query only. A transport never retries; on a timeout the client drops the future.
 pub trait Transport: Send + Sync + 'static {
-    /// Sends a request and waits for the whole answer, whatever its status.
+    /// Sends a request and returns the complete answer, whatever its status.
     fn send(&self, request: Request<Bytes>) -> BoxFuture<'_, Result<Response<Bytes>, TransportError>>;
 }
 
@@ -20,13 +19,13 @@ impl<T: Transport + ?Sized> Transport for Arc<T> {
     }
 }
 
-/// Why there is no answer.
+/// Why no answer was received.
 #[derive(Debug, thiserror::Error)]
 pub enum TransportError {
-    /// There was no connection: nothing was sent.
+    /// The connection failed: nothing was sent.
     #[error("no connection")]
     Unreachable(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The connection broke with the request on its way, or answered only in part.
+    /// The connection broke after sending began, or before the answer was complete.
     #[error("connection lost")]
     Interrupted(#[source] Box<dyn std::error::Error + Send + Sync>),
 }

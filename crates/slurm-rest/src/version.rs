@@ -1,47 +1,47 @@
-//! Which version of the API to speak: found out by speaking, kept while it works.
+//! Negotiates the API version: tries the versions in order and keeps the one that works.
 
 use parking_lot::Mutex;
 
-/// The versions we speak, the one we like best first. What we read and write is alike in all of them, but for
-/// reservations and topology, which the oldest cannot write.
+/// Supported versions, the preferred one first. The fields we read and write are the same in all of them, except that
+/// the oldest cannot write reservations and topology.
 const VERSIONS: [&str; 4] = ["v0.0.44", "v0.0.45", "v0.0.43", "v0.0.42"];
 
-/// The version a server was seen to answer.
+/// The version that the server last answered in.
 ///
-/// A server that does not know a version answers 404 before it does anything, so that any request may serve to find
-/// out, a write too. A new release of the server starts the search anew: it may know a version we like better.
+/// A server that does not know a version answers 404 before any effect, so every request, writes included, may be used
+/// to probe. A new release of the server restarts the probing: it may know a version that we prefer.
 #[derive(Debug, Default)]
-pub struct Negotiation(Mutex<Known>);
+pub struct Negotiation(Mutex<State>);
 
 #[derive(Debug, Default)]
-struct Known {
+struct State {
     version: usize,
     release: Option<String>,
 }
 
 impl Negotiation {
-    /// Versions in the order to try them in.
+    /// Versions in the order to try them.
     pub fn candidates(&self) -> impl Iterator<Item = &'static str> + use<> {
         let first = self.0.lock().version;
         VERSIONS.iter().cycle().skip(first).take(VERSIONS.len()).copied()
     }
 
-    /// The server answered a request of this version.
-    pub fn worked(&self, version: &str) {
+    /// Records that the server answered a request in this version.
+    pub fn record_success(&self, version: &str) {
         let index = VERSIONS.iter().position(|known| *known == version).unwrap_or_default();
-        let mut known = self.0.lock();
-        if known.version != index {
-            *known = Known { version: index, release: None };
+        let mut state = self.0.lock();
+        if state.version != index {
+            *state = State { version: index, release: None };
         }
     }
 
-    /// The server says which release of Slurm it is.
-    pub fn met(&self, release: &str) {
-        let mut known = self.0.lock();
-        if known.release.as_deref().is_some_and(|known| known != release) {
-            known.version = 0;
+    /// Records the Slurm release of the server.
+    pub fn record_release(&self, release: &str) {
+        let mut state = self.0.lock();
+        if state.release.as_deref().is_some_and(|known| known != release) {
+            state.version = 0;
         }
-        known.release = Some(release.to_owned());
+        state.release = Some(release.to_owned());
     }
 }
 
@@ -54,21 +54,21 @@ mod tests {
     }
 
     #[test]
-    fn every_version_is_tried_once_the_working_one_first() {
+    fn each_version_is_tried_once_starting_with_the_last_working_one() {
         let negotiation = Negotiation::default();
         assert_eq!(order(&negotiation), VERSIONS);
-        negotiation.worked("v0.0.43");
+        negotiation.record_success("v0.0.43");
         assert_eq!(order(&negotiation), ["v0.0.43", "v0.0.42", "v0.0.44", "v0.0.45"]);
     }
 
     #[test]
-    fn a_new_release_is_asked_for_the_best_version_again() {
+    fn new_release_restarts_with_the_preferred_version() {
         let negotiation = Negotiation::default();
-        negotiation.worked("v0.0.42");
-        negotiation.met("24.11.6");
-        negotiation.met("24.11.6");
+        negotiation.record_success("v0.0.42");
+        negotiation.record_release("24.11.6");
+        negotiation.record_release("24.11.6");
         assert_eq!(order(&negotiation)[0], "v0.0.42");
-        negotiation.met("25.11.7");
+        negotiation.record_release("25.11.7");
         assert_eq!(order(&negotiation)[0], "v0.0.44");
     }
 }

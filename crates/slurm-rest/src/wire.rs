@@ -1,21 +1,21 @@
-//! How Slurm writes numbers, times and nothing at all.
+//! Decodes Slurm's JSON forms of numbers, times and absent values.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// A number that may be infinite or not there.
+/// A number that may be infinite or unset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Number {
-    /// Not there.
+    /// Not set.
     #[default]
     Unset,
-    /// Without limit.
+    /// No limit.
     Infinite,
-    /// This one.
+    /// A finite number.
     Value(i64),
 }
 
-/// The object by which Slurm writes such a number.
+/// The JSON object in which Slurm encodes such a number.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Wrapped {
@@ -87,7 +87,7 @@ mod tests {
     )]
     #[case::null(r#"{"limit":null}"#, Number::Unset)]
     #[case::absent("{}", Number::Unset)]
-    fn numbers_have_three_states(#[case] json: &str, #[case] expected: Number) {
+    fn number_is_finite_infinite_or_unset(#[case] json: &str, #[case] expected: Number) {
         assert_eq!(serde_json::from_str::<Holder>(json).unwrap().limit, expected);
     }
 
@@ -95,8 +95,8 @@ mod tests {
     #[case::time(r#"{"at":{"set":true,"number":1800000000}}"#, Some(1_800_000_000))]
     #[case::never(r#"{"at":{"set":true,"number":0}}"#, None)]
     #[case::infinite(r#"{"at":{"set":true,"infinite":true,"number":9}}"#, None)]
-    #[case::beyond_the_calendar(r#"{"at":{"set":true,"number":9223372036854775807}}"#, None)]
-    fn times_are_there_or_not(#[case] json: &str, #[case] expected: Option<i64>) {
+    #[case::out_of_range(r#"{"at":{"set":true,"number":9223372036854775807}}"#, None)]
+    fn zero_and_infinite_times_are_absent(#[case] json: &str, #[case] expected: Option<i64>) {
         assert_eq!(serde_json::from_str::<Holder>(json).unwrap().at.map(Timestamp::as_second), expected);
     }
 }

@@ -1,4 +1,4 @@
-//! What the client makes of a Slurm that fails, is slow, changes, or says strange things.
+//! The client against a Slurm that fails, is slow, is upgraded, or sends malformed answers.
 
 #![expect(clippy::unwrap_used, reason = "a step that fails is a test that fails")]
 
@@ -24,7 +24,7 @@ fn fake() -> FakeSlurm {
     fake
 }
 
-fn limited(fake: &FakeSlurm, in_flight: usize, seconds: u64) -> SlurmClient {
+fn client_with_limits(fake: &FakeSlurm, in_flight: usize, seconds: u64) -> SlurmClient {
     let tokens = TokenSource::new("slurm", SigningKey::new(KEY).unwrap(), fake.clock());
     SlurmClient::new(fake.clone(), tokens, Limits { in_flight, timeout: Duration::from_secs(seconds) })
 }
@@ -43,38 +43,43 @@ fn paths(fake: &FakeSlurm) -> Vec<String> {
 }
 
 #[rstest]
-#[case::nobody_listens(Fault::Refused, "unreachable", false, false)]
-#[case::lost_before(Fault::Lost { applied: false }, "interrupted", true, false)]
-#[case::lost_after(Fault::Lost { applied: true }, "interrupted", true, true)]
-#[case::silent_before(Fault::NoAnswer { applied: false }, "timeout", true, false)]
-#[case::silent_after(Fault::NoAnswer { applied: true }, "timeout", true, true)]
+#[case::connection_refused(Fault::Refused, "unreachable", false, false)]
+#[case::lost_not_applied(Fault::Lost { applied: false }, "interrupted", true, false)]
+#[case::lost_applied(Fault::Lost { applied: true }, "interrupted", true, true)]
+#[case::no_answer_not_applied(Fault::NoAnswer { applied: false }, "timeout", true, false)]
+#[case::no_answer_applied(Fault::NoAnswer { applied: true }, "timeout", true, true)]
 #[case::too_slow(Fault::Slow(Duration::from_secs(16)), "timeout", true, false)]
 #[case::controller_down(Fault::ControllerDown, "unavailable", true, false)]
 #[case::controller_hangs(Fault::ControllerHangs, "unavailable", true, true)]
 #[tokio::test(start_paused = true)]
-async fn a_write_that_failed_tells_whether_it_may_have_been_done(
+async fn failed_write_reports_whether_it_may_have_been_applied(
     #[case] fault: Fault,
     #[case] category: &str,
-    #[case] maybe: bool,
-    #[case] done: bool,
+    #[case] maybe_applied: bool,
+    #[case] applied: bool,
 ) {
     let fake = fake();
     fake.inject(fault);
     let error = fake.client().update_nodes(&["w0"], &drain()).await.unwrap_err();
-    assert_eq!((error.category(), error.maybe_applied()), (category, maybe), "{error:?}");
-    assert_eq!(is_drained(&fake).await, done);
-    assert!(!done || maybe, "a write was done and denied");
+    assert_eq!((error.category(), error.maybe_applied()), (category, maybe_applied), "{error:?}");
+    assert_eq!(is_drained(&fake).await, applied);
+    assert!(!applied || maybe_applied, "an applied write was reported as not applied");
 }
 
 #[rstest]
 #[case::html(StatusCode::OK, "text/html", "<html>hello</html>", "malformed")]
 #[case::no_nodes(StatusCode::OK, "application/json", r#"{"errors":[]}"#, "malformed")]
 #[case::null_nodes(StatusCode::OK, "application/json", r#"{"nodes":null,"errors":[]}"#, "malformed")]
-#[case::cut_off(StatusCode::OK, "application/json", r#"{"nodes":[{"name":"w0","sta"#, "malformed")]
-#[case::nothing(StatusCode::NO_CONTENT, "application/json", "", "malformed")]
-#[case::unasked_304(StatusCode::NOT_MODIFIED, "application/json", "", "malformed")]
-#[case::half(StatusCode::OK, "application/json", r#"{"nodes":[],"errors":[{"error_number":0}]}"#, "rejected")]
-#[case::half_with_number(
+#[case::truncated(StatusCode::OK, "application/json", r#"{"nodes":[{"name":"w0","sta"#, "malformed")]
+#[case::no_content(StatusCode::NO_CONTENT, "application/json", "", "malformed")]
+#[case::unexpected_304(StatusCode::NOT_MODIFIED, "application/json", "", "malformed")]
+#[case::list_with_error(
+    StatusCode::OK,
+    "application/json",
+    r#"{"nodes":[],"errors":[{"error_number":0}]}"#,
+    "rejected"
+)]
+#[case::list_with_numbered_error(
     StatusCode::INTERNAL_SERVER_ERROR,
     "application/json",
     r#"{"nodes":[],"errors":[{"error_number":9207}]}"#,
@@ -82,7 +87,7 @@ async fn a_write_that_failed_tells_whether_it_may_have_been_done(
 )]
 #[case::gateway(StatusCode::BAD_GATEWAY, "text/html", "<html>", "unavailable")]
 #[tokio::test(start_paused = true)]
-async fn no_doubtful_answer_becomes_a_list_of_nodes(
+async fn invalid_answer_never_becomes_a_node_list(
     #[case] status: StatusCode,
     #[case] kind: &'static str,
     #[case] body: &str,
@@ -95,7 +100,7 @@ async fn no_doubtful_answer_becomes_a_list_of_nodes(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_short_list_is_reported_as_it_is() {
+async fn incomplete_node_list_is_returned_unchanged() {
     let fake = fake();
     fake.inject_on(Method::GET, "/nodes/", Fault::OnlyNodes(1));
     assert_eq!(fake.client().list_nodes().await.unwrap().nodes.len(), 1);
@@ -103,33 +108,33 @@ async fn a_short_list_is_reported_as_it_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dead_controller_shows_in_ping_at_once_and_elsewhere_late() {
+async fn dead_slurmctld_shows_in_ping_at_once_and_in_other_requests_after_10_s() {
     let fake = fake();
     fake.inject(Fault::ControllerDown);
-    let (client, began) = (fake.client(), Instant::now());
+    let (client, started) = (fake.client(), Instant::now());
     assert!(!client.ping().await.unwrap()[0].responding);
-    assert_eq!(began.elapsed(), Duration::ZERO);
+    assert_eq!(started.elapsed(), Duration::ZERO);
     let error = client.confirm_access().await.unwrap_err();
     assert!(matches!(error, Error::Unavailable(_)), "{error:?}");
-    assert_eq!(began.elapsed(), Duration::from_secs(10));
+    assert_eq!(started.elapsed(), Duration::from_secs(10));
 }
 
 #[tokio::test(start_paused = true)]
-async fn time_is_limited_from_the_call_on() {
+async fn timeout_includes_waiting_for_a_permit() {
     let fake = fake();
     fake.inject(Fault::NoAnswer { applied: false });
-    let (client, began) = (limited(&fake, 2, 5), Instant::now());
+    let (client, started) = (client_with_limits(&fake, 2, 5), Instant::now());
     let errors = join_all([client.list_nodes(), client.list_nodes(), client.list_nodes()]).await;
     let categories = errors.into_iter().map(|result| result.unwrap_err().category()).collect::<Vec<_>>();
     assert_eq!(categories, ["timeout", "timeout", "busy"]);
-    assert_eq!(began.elapsed(), Duration::from_secs(5));
+    assert_eq!(started.elapsed(), Duration::from_secs(5));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_never_got_its_turn_was_not_made() {
+async fn request_without_a_permit_is_not_sent() {
     let fake = fake();
     fake.inject(Fault::NoAnswer { applied: true });
-    let client = limited(&fake, 1, 5);
+    let client = client_with_limits(&fake, 1, 5);
     let (read, write) =
         futures::join!(client.list_nodes(), async { client.update_nodes(&["w0"], &drain()).await });
     assert_eq!(read.unwrap_err().category(), "timeout");
@@ -139,9 +144,9 @@ async fn a_request_that_never_got_its_turn_was_not_made() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_place_is_free_again_after_a_failure() {
+async fn failed_request_releases_its_permit() {
     let fake = fake();
-    let client = limited(&fake, 1, 5);
+    let client = client_with_limits(&fake, 1, 5);
     fake.inject(Fault::NoAnswer { applied: false });
     client.list_nodes().await.unwrap_err();
     fake.recover();
@@ -149,7 +154,7 @@ async fn a_place_is_free_again_after_a_failure() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_version_is_found_by_the_first_request_and_kept() {
+async fn first_request_negotiates_the_version_for_all_later_ones() {
     let fake = fake();
     fake.upgrade("25.05.8", &["v0.0.42", "v0.0.43"]);
     let client = fake.client();
@@ -161,7 +166,7 @@ async fn the_version_is_found_by_the_first_request_and_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_upgrade_brings_the_preferred_version_back() {
+async fn upgrade_restores_the_preferred_version() {
     let fake = fake();
     fake.upgrade("24.11.6", &["v0.0.42"]);
     let client = fake.client();
@@ -174,7 +179,7 @@ async fn an_upgrade_brings_the_preferred_version_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_version_that_disappears_is_replaced() {
+async fn removed_version_is_replaced_by_a_supported_one() {
     let fake = fake();
     let client = fake.client();
     client.ping().await.unwrap();
@@ -186,7 +191,7 @@ async fn a_version_that_disappears_is_replaced() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_no_version_knows_is_unsupported_and_changes_nothing() {
+async fn request_is_unsupported_if_no_version_matches() {
     let fake = fake();
     let client = fake.client();
     client.ping().await.unwrap();
@@ -199,7 +204,7 @@ async fn what_no_version_knows_is_unsupported_and_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_nodes_are_one_request_with_one_hostlist() {
+async fn update_of_many_nodes_is_one_request_with_a_hostlist() {
     let fake = fake();
     fake.client().update_nodes(&["w1", "w0"], &drain()).await.unwrap();
     let requests = fake.take_requests();
@@ -208,7 +213,7 @@ async fn many_nodes_are_one_request_with_one_hostlist() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_makes_no_sense_is_not_sent() {
+async fn names_of_several_nodes_are_not_sent() {
     let fake = fake();
     let client = fake.client();
     for name in ["w[0-1]", "w0,w1", "ALL", "", "w0/../w1"] {
@@ -226,7 +231,7 @@ async fn what_makes_no_sense_is_not_sent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_outlives_its_tokens() {
+async fn client_renews_expired_tokens() {
     let fake = fake();
     let client = fake.client();
     for _ in 0..3 {
@@ -237,7 +242,7 @@ async fn a_client_outlives_its_tokens() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_key_is_used_from_the_next_request_on() {
+async fn replaced_key_signs_the_next_request() {
     let fake = fake();
     let client = fake.client();
     client.confirm_access().await.unwrap();
@@ -249,51 +254,51 @@ async fn a_new_key_is_used_from_the_next_request_on() {
     assert!(client.get_node("w0").await.unwrap().unwrap().is(&NodeState::Drain));
 }
 
-/// Tokens of requests and what they were answered with.
-type Heard = Arc<Mutex<Vec<(String, StatusCode)>>>;
+/// Token and answer status of each request.
+type Exchanges = Arc<Mutex<Vec<(String, StatusCode)>>>;
 
-/// Listens to what passes through.
-struct Eavesdropper {
+/// Records all requests and answers.
+struct RecordingTransport {
     fake: FakeSlurm,
-    heard: Heard,
+    exchanges: Exchanges,
 }
 
-impl Transport for Eavesdropper {
+impl Transport for RecordingTransport {
     fn send(&self, request: Request<Bytes>) -> BoxFuture<'_, Result<Response<Bytes>, TransportError>> {
         let token = request.headers()[TOKEN_HEADER].to_str().unwrap().to_owned();
         Box::pin(async move {
             let answer = self.fake.send(request).await?;
-            self.heard.lock().push((token, answer.status()));
+            self.exchanges.lock().push((token, answer.status()));
             Ok(answer)
         })
     }
 }
 
-fn overheard(key: &[u8]) -> (SlurmClient, Heard) {
-    let (fake, heard) = (fake(), Heard::default());
+fn recording_client(key: &[u8]) -> (SlurmClient, Exchanges) {
+    let (fake, exchanges) = (fake(), Exchanges::default());
     let source = TokenSource::new("slurm", SigningKey::new(key).unwrap(), fake.clock());
     let limits = Limits { in_flight: 1, timeout: Duration::from_secs(5) };
-    let transport = Eavesdropper { fake, heard: heard.clone() };
-    (SlurmClient::new(transport, source, limits), heard)
+    let transport = RecordingTransport { fake, exchanges: exchanges.clone() };
+    (SlurmClient::new(transport, source, limits), exchanges)
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_token_is_not_shown_and_not_sent_again() {
-    let (client, heard) = overheard(b"wrong");
+async fn rejected_token_is_not_printed_and_not_sent_again() {
+    let (client, exchanges) = recording_client(b"wrong");
     let mut shown = format!("{client:?}");
     for _ in 0..2 {
         let error = client.confirm_access().await.unwrap_err();
         shown = format!("{shown} {error:?} {error}");
     }
-    let heard = heard.lock();
-    assert_eq!(heard.len(), 2);
-    assert_ne!(heard[0].0, heard[1].0);
-    assert!(heard.iter().all(|(token, _)| !shown.contains(token.as_str())), "{shown}");
+    let exchanges = exchanges.lock();
+    assert_eq!(exchanges.len(), 2);
+    assert_ne!(exchanges[0].0, exchanges[1].0);
+    assert!(exchanges.iter().all(|(token, _)| !shown.contains(token.as_str())), "{shown}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn access_is_confirmed_without_a_list() {
-    let (client, heard) = overheard(KEY);
+async fn access_check_transfers_no_node_list() {
+    let (client, exchanges) = recording_client(KEY);
     client.confirm_access().await.unwrap();
-    assert_eq!(heard.lock()[0].1, StatusCode::NOT_MODIFIED);
+    assert_eq!(exchanges.lock()[0].1, StatusCode::NOT_MODIFIED);
 }

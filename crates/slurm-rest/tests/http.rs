@@ -1,4 +1,4 @@
-//! What happens on a socket: connections that fail, break or lead elsewhere, and TLS.
+//! The client on a real socket: refused and broken connections, redirects, TLS.
 
 #![expect(clippy::unwrap_used, reason = "a step that fails is a test that fails")]
 
@@ -28,8 +28,8 @@ async fn listen() -> (TcpListener, String) {
     (listener, address.to_string())
 }
 
-/// Answers each connection with these bytes, whatever was asked, and closes it.
-async fn always_say(listener: TcpListener, answer: &[u8]) {
+/// Answers each request with these bytes and closes the connection.
+async fn serve_bytes(listener: TcpListener, answer: &[u8]) {
     loop {
         let (mut stream, _) = listener.accept().await.unwrap();
         let mut request = [0; 4096];
@@ -38,19 +38,19 @@ async fn always_say(listener: TcpListener, answer: &[u8]) {
     }
 }
 
-/// What a client makes of a server that says the same to everybody.
-async fn ask_one_who_says(answer: &[u8]) -> Error {
+/// The error of a client whose server answers every request with these bytes.
+async fn error_for_answer(answer: &[u8]) -> Error {
     let fake = FakeSlurm::new();
     let (listener, address) = listen().await;
     let client = client(&fake, &format!("http://{address}"), None);
     tokio::select! {
         result = client.list_nodes() => result.unwrap_err(),
-        () = always_say(listener, answer) => unreachable!("servers never end"),
+        () = serve_bytes(listener, answer) => unreachable!("the server never ends"),
     }
 }
 
 #[tokio::test]
-async fn where_nobody_listens_nothing_is_sent() {
+async fn refused_connection_means_that_nothing_was_sent() {
     let (listener, address) = listen().await;
     drop(listener);
     let client = client(&FakeSlurm::new(), &format!("http://{address}"), None);
@@ -59,35 +59,35 @@ async fn where_nobody_listens_nothing_is_sent() {
 }
 
 #[tokio::test]
-async fn a_connection_that_ends_without_an_answer_leaves_doubt() {
-    let error = ask_one_who_says(b"").await;
+async fn write_may_be_applied_when_the_connection_closes_without_an_answer() {
+    let error = error_for_answer(b"").await;
     assert!(matches!(error, Error::Interrupted(_)) && error.maybe_applied(), "{error:?}");
 }
 
 #[tokio::test]
-async fn half_an_answer_is_none() {
+async fn truncated_answer_is_an_error() {
     let head =
         b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{\"nodes\":[]";
-    let error = ask_one_who_says(head).await;
+    let error = error_for_answer(head).await;
     assert!(matches!(error, Error::Interrupted(_)), "{error:?}");
 }
 
 #[tokio::test]
-async fn a_token_does_not_follow_a_redirect() {
-    let (elsewhere, address) = listen().await;
+async fn redirect_is_not_followed_with_the_token() {
+    let (redirect_target, address) = listen().await;
     let redirect = format!(
         "HTTP/1.1 307 Temporary Redirect\r\nLocation: http://{address}/slurm/v0.0.44/nodes/\r\nContent-Length: 0\r\n\r\n"
     );
     tokio::select! {
-        error = ask_one_who_says(redirect.as_bytes()) => {
+        error = error_for_answer(redirect.as_bytes()) => {
             assert!(matches!(&error, Error::Rejected { status, .. } if status.as_u16() == 307), "{error:?}");
         }
-        _ = elsewhere.accept() => panic!("the redirect was followed"),
+        _ = redirect_target.accept() => panic!("the redirect was followed"),
     }
 }
 
 #[tokio::test]
-async fn a_broken_answer_of_the_fake_breaks_on_the_socket_too() {
+async fn lost_connection_of_the_fake_is_lost_on_the_socket_too() {
     let fake = FakeSlurm::new();
     fake.inject(Fault::Lost { applied: true });
     let (listener, address) = listen().await;
@@ -125,7 +125,7 @@ async fn serve_tls(fake: FakeSlurm, listener: TcpListener, certified: CertifiedK
 }
 
 #[tokio::test]
-async fn tls_trusts_the_given_certificates_and_no_others() {
+async fn tls_trusts_only_the_given_certificates() {
     let fake = FakeSlurm::new();
     let names = || vec!["127.0.0.1".to_owned()];
     let certified = generate_simple_self_signed(names()).unwrap();
@@ -133,9 +133,9 @@ async fn tls_trusts_the_given_certificates_and_no_others() {
     let (listener, address) = listen().await;
     let url = format!("https://{address}");
     let trusting = client(&fake, &url, Some(&certificate));
-    let stranger = generate_simple_self_signed(names()).unwrap().cert.pem();
-    let distrusting = [client(&fake, &url, Some(&stranger)), client(&fake, &url, None)];
-    let asked = async {
+    let other_certificate = generate_simple_self_signed(names()).unwrap().cert.pem();
+    let distrusting = [client(&fake, &url, Some(&other_certificate)), client(&fake, &url, None)];
+    let requests = async {
         assert!(trusting.ping().await.unwrap()[0].responding);
         drop(trusting);
         for client in distrusting {
@@ -144,19 +144,19 @@ async fn tls_trusts_the_given_certificates_and_no_others() {
         }
     };
     tokio::select! {
-        () = asked => {}
+        () = requests => {}
         () = serve_tls(fake.clone(), listener, certified) => panic!("the server ended"),
     }
 }
 
 #[test]
-fn what_is_no_endpoint_is_refused() {
+fn invalid_url_and_invalid_certificate_are_rejected() {
     let _already_installed = rustls::crypto::ring::default_provider().install_default();
-    let refusal = |url: &str, certificates: Option<&str>| {
+    let error = |url: &str, certificates: Option<&str>| {
         HttpTransport::new(url, certificates.map(str::as_bytes)).unwrap_err()
     };
-    assert!(matches!(refusal("slurm-restapi:6820", None), EndpointError::Url(_)));
+    assert!(matches!(error("slurm-restapi:6820", None), EndpointError::Url(_)));
     let broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
-    let refused = refusal("https://slurm-restapi:6820", Some(broken));
-    assert!(matches!(refused, EndpointError::Certificates(_) | EndpointError::Client(_)), "{refused:?}");
+    let invalid = error("https://slurm-restapi:6820", Some(broken));
+    assert!(matches!(invalid, EndpointError::Certificates(_) | EndpointError::Client(_)), "{invalid:?}");
 }

@@ -1,4 +1,4 @@
-//! The suite that a real Slurm passes, asked of the one in memory: directly, and through HTTP.
+//! Runs the suite that a real Slurm passes against the fake: directly and over HTTP.
 
 use slurm_fake::suite::{TestCluster, run};
 use slurm_fake::{FakeSlurm, KEY};
@@ -14,17 +14,22 @@ fn two_nodes() -> FakeSlurm {
 }
 
 fn cluster(fake: &FakeSlurm, transport: Arc<dyn Transport>) -> TestCluster {
-    TestCluster { transport, key: KEY.to_vec(), clock: fake.clock(), nodes: ["w0".to_owned(), "w1".to_owned()] }
+    TestCluster {
+        transport,
+        key: KEY.to_vec(),
+        clock: fake.clock(),
+        nodes: ["w0".to_owned(), "w1".to_owned()],
+    }
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_memory() {
+async fn fake_passes_the_suite() {
     let fake = two_nodes();
     run(&cluster(&fake, Arc::new(fake.clone()))).await.unwrap();
 }
 
 #[tokio::test]
-async fn through_http() {
+async fn fake_passes_the_suite_over_http() {
     rustls::crypto::ring::default_provider().install_default().unwrap();
     let fake = two_nodes();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
