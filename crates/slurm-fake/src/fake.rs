@@ -1,8 +1,8 @@
-//! The handle by which tests use the fake: as a transport, and as the one who moves the world behind it.
+//! [`FakeSlurm`]: the transport that a client uses, and the methods by which a test changes the cluster.
 
 use crate::fault::{Fault, Faults};
-use crate::model::{Cluster, Node, Refusal};
-use crate::routes::{Ask, answer, json, ping, respond, text};
+use crate::model::{Cluster, Node, SlurmError};
+use crate::routes::{ApiRequest, answer, json, ping, respond, text};
 use bytes::Bytes;
 use futures::future::{BoxFuture, pending};
 use http::{Method, Request, Response, StatusCode, header};
@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep};
 /// The signing key that a new fake accepts.
 pub const KEY: &[u8] = b"the signing key of a slurmctld in memory";
 
-/// The time at which every fake begins: 2027-01-15, some second.
+/// The start time of every fake: 2027-01-15.
 const START: i64 = 1_800_000_000;
 
 /// How long slurmrestd waits for a slurmctld that does not answer.
@@ -39,14 +39,14 @@ struct State {
     key: SigningKey,
     versions: Vec<&'static str>,
     release: &'static str,
-    requests: Vec<Recorded>,
-    /// What a hanging slurmctld has received and not read.
+    requests: Vec<RecordedRequest>,
+    /// Requests that a hanging slurmctld has received and not executed.
     unread: Vec<Request<Bytes>>,
 }
 
 /// A request that reached the fake.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Recorded {
+pub struct RecordedRequest {
     /// Its method.
     pub method: Method,
     /// Its path, with the API version and the query.
@@ -62,7 +62,7 @@ impl Default for FakeSlurm {
 }
 
 impl FakeSlurm {
-    /// A cluster without nodes that accepts tokens signed with [`KEY`]. Its clock goes with tokio's.
+    /// A cluster without nodes that accepts tokens signed with [`KEY`]. Its clock follows tokio's.
     pub fn new() -> Self {
         let state = State {
             cluster: Cluster { nodes_changed: START, reservations_changed: START, ..Cluster::default() },
@@ -76,51 +76,50 @@ impl FakeSlurm {
         Self(Arc::new(Shared { began: Instant::now(), state: Mutex::new(state) }))
     }
 
-    /// A client of it, with the right key and ordinary limits.
+    /// A client with the correct key and ordinary limits.
     pub fn client(&self) -> SlurmClient {
         let limits = Limits { in_flight: 4, timeout: Duration::from_secs(15) };
         let tokens = TokenSource::new("slurm", signing_key(KEY), self.clock());
         SlurmClient::new(self.clone(), tokens, limits)
     }
 
-    /// Its time.
+    /// The clock of the cluster.
     pub fn clock(&self) -> Clock {
         let shared = self.0.clone();
         Arc::new(move || Timestamp::from_second(shared.now()).unwrap_or_default())
     }
 
-    /// A slurmd of this name registers: a new node, or one that comes back. A node that is down stays so until
-    /// somebody resumes it.
+    /// A slurmd with this name registers: a new node, or one that returns. A node that is down stays down until it is
+    /// resumed.
     pub fn start_slurmd(&self, name: &str) {
         self.change(|cluster, now| {
-            let fresh = || Node::registered(now);
-            let node = cluster.nodes.entry(name.to_owned()).or_insert_with(fresh);
-            (node.slurmd_start, node.silent_since, node.not_responding) = (now, None, false);
+            let node = cluster.nodes.entry(name.to_owned()).or_insert_with(|| Node::registered(now));
+            (node.slurmd_start, node.unreachable_since, node.not_responding) = (now, None, false);
             cluster.nodes_changed = now;
         });
     }
 
-    /// The slurmd of this name dies: after 20 s slurmctld notices, after 40 s the node is down.
+    /// The slurmd with this name dies: its node is not responding after 20 s and down after 40 s.
     pub fn stop_slurmd(&self, name: &str) {
         self.change(|cluster, now| {
             if let Some(node) = cluster.nodes.get_mut(name) {
-                node.silent_since = Some(now);
+                node.unreachable_since = Some(now);
             }
         });
     }
 
-    /// A job asks for these nodes, and gets them when they are free. `None`: it may run for ever. Returns its number.
+    /// Submits a job that needs these nodes and starts when they are free. `None`: no time limit. Returns its id.
     pub fn submit_job(&self, nodes: &[&str], cpus: u32, minutes: Option<i64>) -> i64 {
         let nodes = nodes.iter().map(|name| (*name).to_owned()).collect();
         self.change(|cluster, now| cluster.submit(nodes, cpus, minutes, now))
     }
 
-    /// A job ends, and is still being cleaned up on its nodes until [`Self::end_job`].
-    pub fn begin_ending_job(&self, id: i64) {
+    /// A job ends and stays COMPLETING on its nodes until [`Self::end_job`].
+    pub fn start_completing_job(&self, id: i64) {
         self.change(|cluster, now| cluster.end_job(id, "COMPLETED", true, now));
     }
 
-    /// A job ends and leaves its nodes.
+    /// A job ends and releases its nodes.
     pub fn end_job(&self, id: i64) {
         self.change(|cluster, now| cluster.end_job(id, "COMPLETED", false, now));
     }
@@ -130,15 +129,15 @@ impl FakeSlurm {
         self.change(|cluster, _| cluster.jobs.values().any(|job| job.holds(node)))
     }
 
-    /// Why a node gets no jobs; `None` if it may get some, or if there is none of this name.
+    /// The reason of a node that is drained, down or failed; `None` for any other node.
     pub fn unavailable_reason(&self, node: &str) -> Option<String> {
         self.change(|cluster, _| {
-            let node = cluster.nodes.get(node).filter(|node| !node.marks.is_empty())?;
+            let node = cluster.nodes.get(node).filter(|node| !node.flags.is_empty())?;
             Some(node.reason.clone())
         })
     }
 
-    /// slurmctld loses all it knew.
+    /// slurmctld loses its state: nodes, jobs and reservations.
     pub fn lose_state(&self) {
         self.change(|cluster, now| {
             *cluster = Cluster {
@@ -150,28 +149,28 @@ impl FakeSlurm {
         });
     }
 
-    /// slurmctld accepts tokens of another key only.
+    /// slurmctld accepts only tokens signed with this key.
     pub fn change_key(&self, key: &[u8]) {
         self.lock().key = signing_key(key);
     }
 
-    /// Another release takes its place, one with these versions of the API.
+    /// Upgrades to another release, which serves these API versions.
     pub fn upgrade(&self, release: &'static str, versions: &[&'static str]) {
         let mut state = self.lock();
         (state.release, state.versions) = (release, versions.to_vec());
     }
 
-    /// Every request fails from now on.
+    /// Makes every further request fail.
     pub fn inject(&self, fault: Fault) {
         self.lock().faults.all(fault);
     }
 
-    /// Requests of this method with this text in their path fail from now on.
+    /// Makes further requests with this method and with this text in their path fail.
     pub fn inject_on(&self, method: Method, path: &str, fault: Fault) {
         self.lock().faults.only(method, path, fault);
     }
 
-    /// Nothing fails any more. A slurmctld that hung does now what it was asked for meanwhile.
+    /// Removes all faults. A slurmctld that hung executes the requests it has received meanwhile.
     pub fn recover(&self) {
         self.lock().faults.clear();
         let unread = std::mem::take(&mut self.lock().unread);
@@ -180,8 +179,8 @@ impl FakeSlurm {
         }
     }
 
-    /// What was asked since the last time this was called.
-    pub fn take_requests(&self) -> Vec<Recorded> {
+    /// Requests received since the previous call.
+    pub fn take_requests(&self) -> Vec<RecordedRequest> {
         std::mem::take(&mut self.lock().requests)
     }
 
@@ -224,42 +223,42 @@ impl FakeSlurm {
                 sleep(MESSAGE_TIMEOUT).await;
                 Ok(self.handle(&request, Some(errno::SOCKET_TIMEOUT)))
             }
-            Some(Fault::OnlyNodes(count)) => Ok(self.cut_short(&request, count)),
+            Some(Fault::OnlyNodes(count)) => Ok(self.truncate_node_list(&request, count)),
             Some(Fault::Answer { status, kind, body }) => Ok(respond(status, kind, body.as_bytes())),
         }
     }
 
-    /// What slurmrestd says, and slurmctld behind it unless that fails with an error.
+    /// The answer of slurmrestd; `failing` is the error number of a slurmctld that does not answer.
     fn handle(&self, request: &Request<Bytes>, failing: Option<i32>) -> Response<Bytes> {
         let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
         let body = serde_json::from_slice(request.body()).unwrap_or(Value::Null);
         let now = self.0.now();
         let mut state = self.lock();
         let full = if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") };
-        let record = Recorded { method: request.method().clone(), path: full, body: body.clone() };
+        let record = RecordedRequest { method: request.method().clone(), path: full, body: body.clone() };
         state.requests.push(record);
         let parts = path.strip_prefix("/slurm/").and_then(|rest| rest.split_once('/'));
         let Some((version, path)) = parts.filter(|(version, _)| state.versions.contains(version)) else {
             return text(StatusCode::NOT_FOUND, "Unable to find requested URL endpoint.");
         };
-        if let Some(refusal) = refused_at_the_door(request, query) {
-            return refusal;
+        if let Some(rejection) = reject_in_slurmrestd(request, query) {
+            return rejection;
         }
         let user = user_of(request, &state.key, now);
         let user = user.as_deref();
         let (method, release) = (request.method(), state.release);
-        let ask = Ask { method, version, path, query, body: &body, user, release, now };
+        let api_request = ApiRequest { method, version, path, query, body: &body, user, release, now };
         match failing {
-            Some(_) if path.starts_with("ping") => ping(&ask, false),
-            Some(errno) => json(Err(Refusal::new(errno, "Unable to contact slurm controller")), release),
+            Some(_) if path.starts_with("ping") => ping(&api_request, false),
+            Some(errno) => json(Err(SlurmError::new(errno, "Unable to contact slurm controller")), release),
             None => {
                 state.cluster.advance(now);
-                answer(&ask, &mut state.cluster)
+                answer(&api_request, &mut state.cluster)
             }
         }
     }
 
-    fn cut_short(&self, request: &Request<Bytes>, count: usize) -> Response<Bytes> {
+    fn truncate_node_list(&self, request: &Request<Bytes>, count: usize) -> Response<Bytes> {
         let mut response = self.handle(request, None);
         let is_list = request.uri().path().contains("/nodes/");
         if is_list
@@ -285,8 +284,8 @@ impl Transport for FakeSlurm {
     }
 }
 
-/// What slurmrestd refuses by itself.
-fn refused_at_the_door(request: &Request<Bytes>, query: &str) -> Option<Response<Bytes>> {
+/// Requests that slurmrestd rejects without asking slurmctld.
+fn reject_in_slurmrestd(request: &Request<Bytes>, query: &str) -> Option<Response<Bytes>> {
     let kind = request.headers().get(header::CONTENT_TYPE);
     if !request.headers().contains_key(TOKEN_HEADER) {
         return Some(text(StatusCode::UNAUTHORIZED, "Authentication failure"));
@@ -300,14 +299,14 @@ fn refused_at_the_door(request: &Request<Bytes>, query: &str) -> Option<Response
     (!query.is_empty()).then(|| text(StatusCode::BAD_REQUEST, "Unexpected query"))
 }
 
-/// The user of a token that slurmctld accepts: it looks at `exp`, which must be there, and not at `nbf`.
+/// The user of a token that slurmctld accepts: it requires and checks `exp`, and ignores `nbf`.
 fn user_of(request: &Request<Bytes>, key: &SigningKey, now: i64) -> Option<String> {
     let token = request.headers().get(TOKEN_HEADER)?.to_str().ok()?;
     let claims = parse(token, key).ok()?;
     claims.sun.filter(|_| claims.exp.is_some_and(|expiry| now < expiry))
 }
 
-#[expect(clippy::expect_used, reason = "a test that gives no key is wrong, and says so here")]
+#[expect(clippy::expect_used, reason = "an empty key is a mistake in the test")]
 fn signing_key(bytes: &[u8]) -> SigningKey {
-    SigningKey::new(bytes).expect("a key is not empty")
+    SigningKey::new(bytes).expect("the signing key is not empty")
 }

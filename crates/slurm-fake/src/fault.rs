@@ -1,32 +1,32 @@
-//! Ways in which slurmrestd, or slurmctld behind it, fails.
+//! Failures of slurmrestd, or of slurmctld behind it.
 
 use http::{Method, StatusCode};
 use std::time::Duration;
 
-/// One way to fail. "Applied" faults do what was asked for and lose only the answer.
+/// A failure. With `applied: true` the request is executed and only the answer is lost.
 #[derive(Clone, Debug)]
 pub enum Fault {
-    /// Nobody listens.
+    /// The connection is refused.
     Refused,
     /// The connection breaks before the answer.
     Lost {
-        /// Whether the request is carried out all the same.
+        /// Whether the request is executed nevertheless.
         applied: bool,
     },
-    /// There is never an answer.
+    /// No answer is ever sent.
     NoAnswer {
-        /// Whether the request is carried out all the same.
+        /// Whether the request is executed nevertheless.
         applied: bool,
     },
-    /// The answer comes after this time.
+    /// The answer is sent after this time.
     Slow(Duration),
-    /// slurmctld is down: ping says so, every other request is answered with 502 after 10 s.
+    /// slurmctld is down: ping reports it, every other request is answered with 502 after 10 s.
     ControllerDown,
-    /// slurmctld hangs: every request is answered after 10 s, with 504 but for ping, and done when it hangs no more.
+    /// slurmctld hangs: every request except ping is answered with 504 after 10 s and executed on recovery.
     ControllerHangs,
-    /// Node lists hold only as many nodes.
+    /// Node lists are truncated to this many nodes.
     OnlyNodes(usize),
-    /// This answer, whatever the request.
+    /// Every request gets this answer.
     Answer {
         /// Its status.
         status: StatusCode,
@@ -37,7 +37,7 @@ pub enum Fault {
     },
 }
 
-/// Which requests fail.
+/// The injected faults and the requests they affect.
 #[derive(Debug, Default)]
 pub struct Faults(Vec<(Scope, Fault)>);
 
@@ -48,27 +48,27 @@ enum Scope {
 }
 
 impl Faults {
-    /// Every request fails from now on.
+    /// Adds a fault for every request.
     pub fn all(&mut self, fault: Fault) {
         self.0.push((Scope::All, fault));
     }
 
-    /// Requests of this method with this text in their path fail from now on.
+    /// Adds a fault for requests with this method and with this text in their path.
     pub fn only(&mut self, method: Method, path: &str, fault: Fault) {
         self.0.push((Scope::Only(method, path.to_owned()), fault));
     }
 
-    /// Nothing fails any more.
+    /// Removes all faults.
     pub fn clear(&mut self) {
         self.0.clear();
     }
 
-    /// The fault that meets a request: the one injected last.
+    /// The fault of a request: the last one injected that affects it.
     pub fn of(&self, method: &Method, path: &str) -> Option<Fault> {
-        let meets = |scope: &Scope| match scope {
+        let affects = |scope: &Scope| match scope {
             Scope::All => true,
             Scope::Only(only, part) => only == method && path.contains(part.as_str()),
         };
-        self.0.iter().rev().find(|(scope, _)| meets(scope)).map(|(_, fault)| fault.clone())
+        self.0.iter().rev().find(|(scope, _)| affects(scope)).map(|(_, fault)| fault.clone())
     }
 }

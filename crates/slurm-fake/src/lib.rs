@@ -1,9 +1,9 @@
-//! An in-memory Slurm behind the face of slurmrestd, for tests; and the suite that holds it to the real one.
+//! An in-memory slurmctld and slurmrestd for tests, and a suite that compares it with a real one.
 //!
-//! [`FakeSlurm`] answers requests as slurmrestd 26.05 does, its surprises included, and can be told to fail in every
-//! way the real one was seen to fail. It is a [`Transport`](slurm_rest::Transport), so that a client speaks with it
-//! without a socket and under paused time; [`FakeSlurm::serve`] puts it behind one. [`suite`] says what both must do
-//! alike. Tests only: nothing here is linked into a binary.
+//! [`FakeSlurm`] answers requests as slurmrestd 26.05 does, including its quirks, and can inject every failure that
+//! was observed on a real one. It is a [`Transport`](slurm_rest::Transport), so a client uses it without a socket and
+//! with paused time; [`FakeSlurm::serve`] serves it on a socket. [`suite`] tests the behaviour that both must share.
+//! For tests only: no binary links it.
 
 mod fake;
 mod fault;
@@ -13,5 +13,5 @@ mod routes;
 mod server;
 pub mod suite;
 
-pub use fake::{FakeSlurm, KEY, Recorded};
+pub use fake::{FakeSlurm, KEY, RecordedRequest};
 pub use fault::Fault;

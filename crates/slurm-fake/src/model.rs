@@ -1,24 +1,24 @@
-//! The state of the fake cluster and how it changes with time. Time is given in seconds; nothing here knows of HTTP.
+//! The state of the fake cluster and how it changes over time. Times are in seconds. Independent of HTTP.
 
 mod jobs;
 mod nodes;
 mod reservations;
 
 pub use jobs::Job;
-pub use nodes::{Mark, Node, NodeChange};
+pub use nodes::{Node, NodeChange, NodeFlag};
 pub use reservations::{Reservation, ReservationChange};
 
 use std::collections::BTreeMap;
 
-/// Why the cluster refuses, with Slurm's number and words.
+/// An error of slurmctld: Slurm's number and message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct SlurmError {
     pub errno: i32,
     pub error: &'static str,
     pub description: String,
 }
 
-impl Refusal {
+impl SlurmError {
     pub fn new(errno: i32, description: impl Into<String>) -> Self {
         let error = match errno {
             -1 => "Unspecified error",
@@ -47,27 +47,27 @@ pub struct Cluster {
     pub nodes: BTreeMap<String, Node>,
     pub jobs: BTreeMap<i64, Job>,
     pub reservations: Vec<Reservation>,
-    /// When something about any node changed last.
+    /// Time of the last change of any node.
     pub nodes_changed: i64,
-    /// When something about any job changed last.
+    /// Time of the last change of any job.
     pub jobs_changed: i64,
-    /// When something about any reservation changed last.
+    /// Time of the last change of any reservation.
     pub reservations_changed: i64,
 }
 
 impl Cluster {
-    /// Lets happen what happens by itself up to `now`.
+    /// Applies all changes that happen without a request until `now`.
     pub fn advance(&mut self, now: i64) {
         let mut changed = None;
-        let mut fallen = vec![];
+        let mut went_down = vec![];
         for (name, node) in &mut self.nodes {
-            let was_down = node.marks.contains(&Mark::Down);
+            let was_down = node.flags.contains(&NodeFlag::Down);
             changed = changed.max(node.advance(now));
-            if node.marks.contains(&Mark::Down) && !was_down {
-                fallen.push(name.clone());
+            if node.flags.contains(&NodeFlag::Down) && !was_down {
+                went_down.push(name.clone());
             }
         }
-        for name in &fallen {
+        for name in &went_down {
             self.requeue_jobs_of(name, now);
         }
         let before = self.reservations.len();
@@ -77,12 +77,12 @@ impl Cluster {
             changed = Some(now);
         }
         for reservation in &mut self.reservations {
-            if reservation.start <= now && !reservation.begun {
-                reservation.begun = true;
+            if reservation.start <= now && !reservation.started {
+                reservation.started = true;
                 changed = Some(now);
             }
         }
         self.nodes_changed = self.nodes_changed.max(changed.unwrap_or_default());
-        self.start_waiting_jobs(now);
+        self.start_pending_jobs(now);
     }
 }

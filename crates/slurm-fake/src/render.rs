@@ -1,6 +1,6 @@
-//! How slurmrestd writes what the cluster holds.
+//! Renders the cluster state as slurmrestd's JSON.
 
-use crate::model::{Cluster, Job, Mark, Node, Refusal, Reservation};
+use crate::model::{Cluster, Job, Node, NodeFlag, Reservation, SlurmError};
 use serde_json::{Value, json};
 use slurm_conf::hostlist::fold_set;
 
@@ -9,20 +9,20 @@ pub fn number(value: i64) -> Value {
     json!({ "set": true, "infinite": false, "number": value })
 }
 
-/// An error of an envelope.
-pub fn complaint(refusal: &Refusal) -> Value {
+/// An entry of `errors` in the envelope.
+pub fn error_entry(error: &SlurmError) -> Value {
     json!({
-        "description": refusal.description, "error_number": refusal.errno,
-        "error": refusal.error, "source": "fake",
+        "description": error.description, "error_number": error.errno,
+        "error": error.error, "source": "fake",
     })
 }
 
-/// One node. `used` is as many of its processors as slurmctld believes to be in use.
+/// One node. `used`: the CPUs in use at slurmctld's last count.
 pub fn node(name: &str, node: &Node, cluster: &Cluster, used: u32, now: i64, topology: bool) -> Value {
     let reservation = cluster
         .reservations
         .iter()
-        .find(|known| known.begun && known.nodes.iter().any(|member| member == name));
+        .find(|known| known.started && known.nodes.iter().any(|member| member == name));
     let mut rendered = json!({
         "name": name,
         "hostname": name,
@@ -53,11 +53,11 @@ fn states(
     used: u32,
     reservation: Option<&Reservation>,
 ) -> Vec<&'static str> {
-    let marked = |mark| node.marks.contains(&mark);
-    let base = match (marked(Mark::Down), used, cluster.used_cpus(name)) {
+    let has = |flag| node.flags.contains(&flag);
+    let base = match (has(NodeFlag::Down), used, cluster.used_cpus(name)) {
         (true, ..) => "DOWN",
         (false, 0, 0) => "IDLE",
-        // Busy, and nobody has asked slurmctld to count.
+        // Busy, and not counted yet: slurmctld counts only for a list.
         (false, 0, _) => "ALLOCATED",
         (false, used, _) if used < node.cpus => "MIXED",
         (false, ..) => "ALLOCATED",
@@ -67,11 +67,11 @@ fn states(
     let flags = [
         (reservation.is_some(), "RESERVED"),
         (node.cloud, "CLOUD"),
-        (marked(Mark::Drain), "DRAIN"),
+        (has(NodeFlag::Drain), "DRAIN"),
         (completing, "COMPLETING"),
         (node.not_responding || node.unconfirmed_until.is_some(), "NOT_RESPONDING"),
         (node.cloud, "POWERED_DOWN"),
-        (marked(Mark::Fail), "FAIL"),
+        (has(NodeFlag::Fail), "FAIL"),
         (maintenance, "MAINTENANCE"),
         (true, "DYNAMIC_NORM"),
     ];
@@ -89,7 +89,7 @@ pub fn job(id: i64, job: &Job) -> Value {
         "job_id": id,
         "job_state": std::iter::once(job.state).chain(flag).collect::<Vec<_>>(),
         "nodes": fold_set(job.nodes.iter().map(String::as_str)),
-        "required_nodes": fold_set(job.wanted.iter().map(String::as_str)),
+        "required_nodes": fold_set(job.required_nodes.iter().map(String::as_str)),
         "partition": job.partition,
         "start_time": number(job.start),
         "time_limit": limit,

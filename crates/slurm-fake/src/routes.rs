@@ -1,6 +1,6 @@
-//! Requests and their answers, as slurmrestd gives them. One request at a time, at a given moment.
+//! Answers one request at a given time, as slurmrestd does.
 
-use crate::model::{Cluster, Node, NodeChange, Refusal, ReservationChange};
+use crate::model::{Cluster, Node, NodeChange, ReservationChange, SlurmError};
 use crate::render;
 use bytes::Bytes;
 use http::{Method, Response, StatusCode, header};
@@ -9,8 +9,8 @@ use serde_json::{Map, Value, json};
 use slurm_conf::hostlist::expand;
 use slurm_rest::errno;
 
-/// A request that came through authentication.
-pub struct Ask<'a> {
+/// A request that slurmrestd passes on to slurmctld.
+pub struct ApiRequest<'a> {
     pub method: &'a Method,
     /// The API version in its path.
     pub version: &'a str,
@@ -24,11 +24,11 @@ pub struct Ask<'a> {
     pub now: i64,
 }
 
-/// The one partition, in which all nodes are.
+/// The only partition; it contains all nodes.
 const PARTITION: &str = "all";
 
-/// An answer in the making.
-type Reply = Result<Value, Refusal>;
+/// The payload of an answer, or its error.
+type Reply = Result<Value, SlurmError>;
 
 /// An answer with a body in plain text.
 pub fn text(status: StatusCode, body: &str) -> Response<Bytes> {
@@ -43,11 +43,11 @@ pub fn respond(status: StatusCode, kind: &'static str, body: &[u8]) -> Response<
     response
 }
 
-/// An envelope around a payload or a refusal.
+/// An envelope with a payload or an error.
 pub fn json(reply: Reply, release: &str) -> Response<Bytes> {
     let (status, payload, errors) = match reply {
         Ok(payload) => (StatusCode::OK, payload, vec![]),
-        Err(refusal) => (status_of(refusal.errno), json!({}), vec![render::complaint(&refusal)]),
+        Err(error) => (status_of(error.errno), json!({}), vec![render::error_entry(&error)]),
     };
     let mut envelope =
         json!({ "errors": errors, "warnings": [], "meta": { "slurm": { "release": release } } });
@@ -69,58 +69,61 @@ fn status_of(number: i32) -> StatusCode {
     }
 }
 
-/// What ping says: it never fails.
-pub fn ping(ask: &Ask<'_>, responding: bool) -> Response<Bytes> {
+/// The answer to ping, which never fails.
+pub fn ping(request: &ApiRequest<'_>, responding: bool) -> Response<Bytes> {
     json(
         Ok(json!({ "pings": [{ "hostname": "ctl", "responding": responding, "primary": true }] })),
-        ask.release,
+        request.release,
     )
 }
 
-/// The answer of a slurmctld that works.
-pub fn answer(ask: &Ask<'_>, cluster: &mut Cluster) -> Response<Bytes> {
-    let mut segments = ask.path.trim_matches('/').splitn(2, '/');
+/// The answer of a working slurmctld.
+pub fn answer(request: &ApiRequest<'_>, cluster: &mut Cluster) -> Response<Bytes> {
+    let mut segments = request.path.trim_matches('/').splitn(2, '/');
     let kind = segments.next().unwrap_or_default();
     let name = percent_decode_str(segments.next().unwrap_or_default()).decode_utf8_lossy();
-    let known = match (ask.method.as_str(), kind) {
+    let known = match (request.method.as_str(), kind) {
         ("GET", "ping" | "nodes" | "node" | "jobs" | "partitions" | "reservations" | "reconfigure")
         | ("POST", "nodes" | "node" | "new" | "job")
         | ("DELETE", "node" | "reservation" | "job") => true,
-        ("POST", "reservation") => ask.version != "v0.0.42",
+        ("POST", "reservation") => request.version != "v0.0.42",
         _ => false,
     };
     if !known {
         return text(StatusCode::NOT_FOUND, "Unable to find requested URL endpoint.");
     }
     if kind == "ping" {
-        return ping(ask, ask.user.is_some());
+        return ping(request, request.user.is_some());
     }
-    let Some(user) = ask.user else {
-        return json(Err(Refusal::new(errno::PROTOCOL_AUTHENTICATION, "Failure to query")), ask.release);
+    let Some(user) = request.user else {
+        return json(
+            Err(SlurmError::new(errno::PROTOCOL_AUTHENTICATION, "Failure to query")),
+            request.release,
+        );
     };
-    if *ask.method == Method::GET && kind != "reconfigure" {
-        return read(ask, kind, &name, cluster);
+    if *request.method == Method::GET && kind != "reconfigure" {
+        return read(request, kind, &name, cluster);
     }
     let reply = match user {
-        "slurm" | "root" => write(ask, kind, &name, user, cluster),
-        _ => Err(Refusal::new(errno::NO_PRIVILEGE, "Failure to update")),
+        "slurm" | "root" => write(request, kind, &name, user, cluster),
+        _ => Err(SlurmError::new(errno::NO_PRIVILEGE, "Failure to update")),
     };
-    json(reply, ask.release)
+    json(reply, request.release)
 }
 
-fn read(ask: &Ask<'_>, kind: &str, name: &str, cluster: &mut Cluster) -> Response<Bytes> {
-    let since = ask.query.strip_prefix("update_time=").and_then(|seconds| seconds.parse::<i64>().ok());
+fn read(request: &ApiRequest<'_>, kind: &str, name: &str, cluster: &mut Cluster) -> Response<Bytes> {
+    let since = request.query.strip_prefix("update_time=").and_then(|seconds| seconds.parse::<i64>().ok());
     let unchanged = |changed: i64| since.is_some_and(|since| changed < since);
-    let last_update = render::number(ask.now);
+    let last_update = render::number(request.now);
     let payload = match kind {
         "nodes" if unchanged(cluster.nodes_changed) => return not_modified(),
-        "nodes" => json!({ "nodes": count_nodes(ask, cluster), "last_update": last_update }),
+        "nodes" => json!({ "nodes": count_nodes(request, cluster), "last_update": last_update }),
         "reservations" if unchanged(cluster.reservations_changed) => return not_modified(),
         "reservations" => {
             let list: Vec<_> = cluster.reservations.iter().map(render::reservation).collect();
             json!({ "reservations": list, "last_update": last_update })
         }
-        // Not a 304: a list that is empty because nothing changed.
+        // Not a 304: slurmrestd sends an empty list when nothing changed.
         "jobs" if unchanged(cluster.jobs_changed) => json!({ "jobs": [], "last_update": render::number(0) }),
         "jobs" => {
             let list: Vec<_> = cluster.jobs.iter().map(|(id, job)| render::job(*id, job)).collect();
@@ -132,13 +135,18 @@ fn read(ask: &Ask<'_>, kind: &str, name: &str, cluster: &mut Cluster) -> Respons
         }
         _ => match cluster.nodes.get(name) {
             Some(node) => {
-                let rendered = render_node(ask, name, node, cluster);
+                let rendered = render_node(request, name, node, cluster);
                 json!({ "nodes": [rendered], "last_update": last_update })
             }
-            None => return json(Err(Refusal::new(0, format!("Failure to query node {name}"))), ask.release),
+            None => {
+                return json(
+                    Err(SlurmError::new(0, format!("Failure to query node {name}"))),
+                    request.release,
+                );
+            }
         },
     };
-    json(Ok(payload), ask.release)
+    json(Ok(payload), request.release)
 }
 
 fn not_modified() -> Response<Bytes> {
@@ -147,8 +155,8 @@ fn not_modified() -> Response<Bytes> {
     response
 }
 
-/// A list makes slurmctld count the processors in use; a single read shows the last count.
-fn count_nodes(ask: &Ask<'_>, cluster: &mut Cluster) -> Vec<Value> {
+/// slurmctld counts the CPUs in use when it lists nodes; a single node shows the last count.
+fn count_nodes(request: &ApiRequest<'_>, cluster: &mut Cluster) -> Vec<Value> {
     let names: Vec<String> = cluster.nodes.keys().cloned().collect();
     for name in &names {
         let used = cluster.used_cpus(name);
@@ -156,18 +164,18 @@ fn count_nodes(ask: &Ask<'_>, cluster: &mut Cluster) -> Vec<Value> {
             node.counted_cpus = used;
         }
     }
-    cluster.nodes.iter().map(|(name, node)| render_node(ask, name, node, cluster)).collect()
+    cluster.nodes.iter().map(|(name, node)| render_node(request, name, node, cluster)).collect()
 }
 
-fn render_node(ask: &Ask<'_>, name: &str, node: &Node, cluster: &Cluster) -> Value {
-    render::node(name, node, cluster, node.counted_cpus, ask.now, ask.version != "v0.0.42")
+fn render_node(request: &ApiRequest<'_>, name: &str, node: &Node, cluster: &Cluster) -> Value {
+    render::node(name, node, cluster, node.counted_cpus, request.now, request.version != "v0.0.42")
 }
 
-fn write(ask: &Ask<'_>, kind: &str, name: &str, user: &str, cluster: &mut Cluster) -> Reply {
-    let (body, now) = (ask.body, ask.now);
-    match (kind, ask.method == Method::DELETE) {
-        ("nodes", _) => cluster.update_nodes(&strings(&body["name"]), &node_change(ask)?, user, now)?,
-        ("node", false) => cluster.update_nodes(&[name.to_owned()], &node_change(ask)?, user, now)?,
+fn write(request: &ApiRequest<'_>, kind: &str, name: &str, user: &str, cluster: &mut Cluster) -> Reply {
+    let (body, now) = (request.body, request.now);
+    match (kind, request.method == Method::DELETE) {
+        ("nodes", _) => cluster.update_nodes(&strings(&body["name"]), &node_change(request)?, user, now)?,
+        ("node", false) => cluster.update_nodes(&[name.to_owned()], &node_change(request)?, user, now)?,
         ("node", true) => cluster.delete_nodes(name, now)?,
         ("reservation", false) => {
             cluster.put_reservation(
@@ -181,7 +189,7 @@ fn write(ask: &Ask<'_>, kind: &str, name: &str, user: &str, cluster: &mut Cluste
         ("job", true) => {
             let id = name.parse().unwrap_or_default();
             if !cluster.end_job(id, "CANCELLED", false, now) {
-                return Err(Refusal::new(2017, format!("Unable to signal JobId={name}")));
+                return Err(SlurmError::new(2017, format!("Unable to signal JobId={name}")));
             }
         }
         ("new", _) => create_node(body, cluster, now)?,
@@ -191,7 +199,7 @@ fn write(ask: &Ask<'_>, kind: &str, name: &str, user: &str, cluster: &mut Cluste
     Ok(json!({}))
 }
 
-/// A list of texts, or one text.
+/// A list of strings, or one string.
 fn strings(value: &Value) -> Vec<String> {
     let items = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
     items.iter().filter_map(Value::as_str).map(str::to_owned).collect()
@@ -205,13 +213,13 @@ fn wrapped(value: &Value) -> Option<i64> {
     value["number"].as_i64().filter(|_| value["infinite"] != json!(true))
 }
 
-fn node_change(ask: &Ask<'_>) -> Result<NodeChange, Refusal> {
-    let body = ask.body;
+fn node_change(request: &ApiRequest<'_>) -> Result<NodeChange, SlurmError> {
+    let body = request.body;
     let state = strings(&body["state"]);
     if state.iter().any(|state| !STATES.contains(&state.as_str())) {
-        return Err(Refusal::new(9207, "Unable to find flag"));
+        return Err(SlurmError::new(9207, "Unable to find flag"));
     }
-    // An empty list changes nothing; an empty text leaves none.
+    // An empty list changes nothing; an empty string removes all.
     let features = |value: &Value| {
         let named = strings(value).into_iter().filter(|name| !name.is_empty()).collect::<Vec<_>>();
         (value == "" || !named.is_empty()).then_some(named)
@@ -220,13 +228,13 @@ fn node_change(ask: &Ask<'_>) -> Result<NodeChange, Refusal> {
         state,
         reason: optional(&body["reason"]),
         comment: optional(&body["comment"]),
-        topology: optional(&body["topology_str"]).filter(|_| ask.version != "v0.0.42"),
+        topology: optional(&body["topology_str"]).filter(|_| request.version != "v0.0.42"),
         features: features(&body["features"]),
         active_features: features(&body["features_act"]),
     })
 }
 
-/// Words that an update may say; not all of them are allowed.
+/// States that slurmrestd parses in an update; slurmctld rejects some of them.
 const STATES: [&str; 10] =
     ["ALLOCATED", "DOWN", "DRAIN", "FAIL", "IDLE", "MAINTENANCE", "MIXED", "RESUME", "UNDRAIN", "UNKNOWN"];
 
@@ -248,7 +256,7 @@ fn submit(body: &Value, cluster: &mut Cluster, now: i64) -> i64 {
     cluster.submit(strings(&job["required_nodes"]), cpus, wrapped(&job["time_limit"]), now)
 }
 
-fn create_node(body: &Value, cluster: &mut Cluster, now: i64) -> Result<(), Refusal> {
+fn create_node(body: &Value, cluster: &mut Cluster, now: i64) -> Result<(), SlurmError> {
     let items: Map<String, Value> = body["node_conf"]
         .as_str()
         .unwrap_or_default()
@@ -258,7 +266,7 @@ fn create_node(body: &Value, cluster: &mut Cluster, now: i64) -> Result<(), Refu
         .collect();
     let item = |key: &str| items.get(key).and_then(Value::as_str).unwrap_or_default();
     if item("State") != "CLOUD" {
-        return Err(Refusal::new(2028, "Failure to create node"));
+        return Err(SlurmError::new(2028, "Failure to create node"));
     }
     for name in expand(item("NodeName")).unwrap_or_default() {
         cluster.nodes.insert(name, Node { cloud: true, slurmd_start: 0, ..Node::registered(now) });

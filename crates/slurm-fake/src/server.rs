@@ -1,4 +1,4 @@
-//! The fake behind a socket, for tests of what happens on one.
+//! Serves the fake on a socket, for tests of the HTTP transport.
 
 use crate::fake::FakeSlurm;
 use axum::Router;
@@ -10,8 +10,7 @@ use slurm_rest::Transport;
 use tokio::net::TcpListener;
 
 impl FakeSlurm {
-    /// Answers at a socket for as long as the future is polled. A fault that breaks the connection shows as a
-    /// body that ends too early.
+    /// Serves requests while the future is polled. A fault that breaks the connection becomes a truncated body.
     pub async fn serve(self, listener: TcpListener) -> std::io::Result<()> {
         axum::serve(listener, Router::new().fallback(handle).with_state(self)).await
     }

@@ -1,7 +1,7 @@
-//! What we rely on, said once and asked of every Slurm: of the one in memory, of the one behind its socket, and of a
-//! real slurmctld with two slurmds.
+//! The Slurm behaviour that the operator relies on, tested against the fake, the fake on a socket, and a real slurmctld
+//! with two slurmds.
 //!
-//! A [`TestCluster`] is left as it was found: two live nodes, idle, without comment, jobs or reservations.
+//! Every case starts from, and the suite ends with, two live idle nodes without comments, jobs or reservations.
 
 mod access;
 mod jobs;
@@ -13,40 +13,40 @@ pub use test_cluster::TestCluster;
 
 use anyhow::{Context, Result};
 
-/// Runs every case; the first that fails ends it, with its name.
+/// Runs every case; returns the first error with the name of its case.
 pub async fn run(cluster: &TestCluster) -> Result<()> {
     macro_rules! run_each {
         ($($case:path),+ $(,)?) => {
             $(
-                cluster.tidy_up().await.context("tidying up")?;
+                cluster.reset().await.context("resetting the cluster")?;
                 $case(cluster).await.context(stringify!($case))?;
             )+
         };
     }
     run_each![
-        access::controllers_answer_and_take_our_token,
-        access::a_wrong_key_looks_like_dead_controllers_until_asked_properly,
-        access::other_users_may_look_but_not_touch,
-        access::reconfigure_answers_when_done,
-        nodes::an_unknown_node_is_not_shown_and_not_changed,
-        nodes::a_drain_keeps_its_latest_reason,
-        nodes::undrain_and_idle_undo_anybodys_drain,
-        nodes::resume_is_refused_on_a_node_at_work,
+        access::slurmctld_answers_and_accepts_our_token,
+        access::wrong_key_shows_as_not_responding_in_ping_and_unauthorized_elsewhere,
+        access::other_users_may_read_but_not_write,
+        access::reconfigure_returns_when_done,
+        nodes::unknown_node_is_not_found,
+        nodes::drain_keeps_its_latest_reason,
+        nodes::undrain_idle_and_resume_clear_the_drain_of_any_user,
+        nodes::resume_of_a_node_in_service_is_rejected,
         nodes::down_and_drain_are_independent,
-        nodes::comments_are_kept_as_they_are,
-        nodes::active_features_are_a_subset,
-        nodes::many_nodes_change_in_one_request,
-        nodes::a_refused_request_changes_some_nodes_all_the_same,
-        nodes::lists_tell_whether_anything_changed,
-        nodes::a_record_is_deleted_once_and_for_all,
-        jobs::a_job_keeps_its_node_until_it_ends,
-        jobs::an_unlimited_job_never_ends_by_itself,
-        jobs::down_takes_the_job_off_the_node,
-        jobs::a_single_read_counts_late,
-        jobs::partitions_tell_whether_they_take_jobs,
-        reservations::one_is_made_changed_and_deleted,
-        reservations::an_active_one_changes_its_nodes_only,
-        reservations::one_needs_known_nodes,
+        nodes::comments_are_stored_verbatim,
+        nodes::active_features_must_be_available,
+        nodes::one_request_updates_many_nodes,
+        nodes::rejected_update_of_several_nodes_changes_some,
+        nodes::list_since_returns_only_changes,
+        nodes::deleting_a_node_record_is_idempotent,
+        jobs::job_holds_its_node_until_it_ends,
+        jobs::job_without_limit_has_no_deadline,
+        jobs::down_requeues_the_job_of_the_node,
+        jobs::single_node_read_shows_a_stale_allocation,
+        jobs::partition_that_is_up_accepts_jobs,
+        reservations::reservation_is_created_updated_and_deleted,
+        reservations::only_the_nodes_of_an_active_reservation_can_change,
+        reservations::reservation_needs_existing_nodes,
     ];
-    cluster.tidy_up().await
+    cluster.reset().await
 }

@@ -1,4 +1,4 @@
-//! What happens in the fake's world without a request: daemons that come and go, jobs that end, time that passes.
+//! Changes of the fake cluster without a request: slurmds start and stop, jobs end, time passes.
 
 #![expect(clippy::unwrap_used, reason = "a step that fails is a test that fails")]
 
@@ -17,30 +17,30 @@ async fn job(fake: &FakeSlurm, id: i64) -> Job {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dead_slurmd_is_noticed_then_down_and_stays_so_until_resumed() {
+async fn node_of_a_dead_slurmd_is_not_responding_then_down_until_resumed() {
     let fake = FakeSlurm::new();
     fake.start_slurmd("w0");
     let as_of = fake.client().list_nodes().await.unwrap().as_of.unwrap();
     fake.stop_slurmd("w0");
     assert!(!node(&fake, "w0").await.is(&NodeState::NotResponding));
     advance(Duration::from_secs(20)).await;
-    let seen = fake.client().list_nodes_since(as_of).await.unwrap().unwrap().nodes;
-    assert!(seen[0].is(&NodeState::NotResponding) && seen[0].is(&NodeState::Idle), "{seen:?}");
+    let observed = fake.client().list_nodes_since(as_of).await.unwrap().unwrap().nodes;
+    assert!(observed[0].is(&NodeState::NotResponding) && observed[0].is(&NodeState::Idle), "{observed:?}");
     advance(Duration::from_secs(20)).await;
-    let seen = node(&fake, "w0").await;
-    assert!(seen.is(&NodeState::Down) && seen.is(&NodeState::NotResponding), "{seen:?}");
-    assert_eq!((seen.reason.as_str(), seen.reason_set_by_user.as_str()), ("Not responding", "slurm"));
+    let observed = node(&fake, "w0").await;
+    assert!(observed.is(&NodeState::Down) && observed.is(&NodeState::NotResponding), "{observed:?}");
+    assert_eq!((observed.reason.as_str(), observed.reason_set_by_user.as_str()), ("Not responding", "slurm"));
     fake.start_slurmd("w0");
-    let back = node(&fake, "w0").await;
-    assert!(back.is(&NodeState::Down) && !back.is(&NodeState::NotResponding), "{back:?}");
-    assert!(back.slurmd_start_time > seen.slurmd_start_time);
+    let returned = node(&fake, "w0").await;
+    assert!(returned.is(&NodeState::Down) && !returned.is(&NodeState::NotResponding), "{returned:?}");
+    assert!(returned.slurmd_start_time > observed.slurmd_start_time);
     fake.client().update_nodes(&["w0"], &NodeUpdate::Resume).await.unwrap();
     let resumed = node(&fake, "w0").await;
     assert!(resumed.is(&NodeState::Idle) && resumed.reason.is_empty(), "{resumed:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_ran_on_a_node_that_falls_silent_runs_elsewhere_once_it_is_down() {
+async fn job_is_requeued_once_its_node_is_down() {
     let fake = FakeSlurm::new();
     fake.start_slurmd("w0");
     let id = fake.submit_job(&["w0"], 1, Some(5));
@@ -48,12 +48,12 @@ async fn what_ran_on_a_node_that_falls_silent_runs_elsewhere_once_it_is_down() {
     advance(Duration::from_secs(20)).await;
     assert!(job(&fake, id).await.holds_nodes() && fake.is_busy("w0"));
     advance(Duration::from_secs(20)).await;
-    let seen = job(&fake, id).await;
-    assert!(!seen.holds_nodes() && !fake.is_busy("w0"), "{seen:?}");
+    let observed = job(&fake, id).await;
+    assert!(!observed.holds_nodes() && !fake.is_busy("w0"), "{observed:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deleted_node_comes_back_empty_when_its_slurmd_restarts() {
+async fn deleted_node_registers_again_when_its_slurmd_restarts() {
     let fake = FakeSlurm::new();
     fake.start_slurmd("w0");
     let client = fake.client();
@@ -66,15 +66,15 @@ async fn a_deleted_node_comes_back_empty_when_its_slurmd_restarts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_waits_for_its_node_and_lingers_on_it() {
+async fn job_waits_until_the_completing_job_releases_the_node() {
     let fake = FakeSlurm::new();
     fake.start_slurmd("w0");
     let first = fake.submit_job(&["w0"], 2, Some(5));
     let second = fake.submit_job(&["w0"], 1, None);
     assert!(job(&fake, first).await.holds_nodes() && !job(&fake, second).await.holds_nodes());
-    fake.begin_ending_job(first);
-    let seen = node(&fake, "w0").await;
-    assert!(seen.is(&NodeState::Completing) && seen.is_busy(), "{seen:?}");
+    fake.start_completing_job(first);
+    let observed = node(&fake, "w0").await;
+    assert!(observed.is(&NodeState::Completing) && observed.is_busy(), "{observed:?}");
     assert!(job(&fake, first).await.holds_nodes() && !job(&fake, second).await.holds_nodes());
     fake.end_job(first);
     assert!(!job(&fake, first).await.holds_nodes() && job(&fake, second).await.holds_nodes());
@@ -82,7 +82,7 @@ async fn a_job_waits_for_its_node_and_lingers_on_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_requeued_job_waits_two_minutes() {
+async fn requeued_job_starts_after_two_minutes() {
     let fake = FakeSlurm::new();
     fake.start_slurmd("w0");
     let id = fake.submit_job(&["w0"], 1, None);
@@ -95,7 +95,7 @@ async fn a_requeued_job_waits_two_minutes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slurmctld_without_memory_knows_nobody() {
+async fn slurmctld_that_lost_its_state_lists_no_nodes_and_jobs() {
     let fake = FakeSlurm::new();
     fake.start_slurmd("w0");
     fake.submit_job(&["w0"], 1, None);

@@ -1,26 +1,26 @@
-//! Jobs: a scheduler that starts a job as soon as the nodes it names are free.
+//! Jobs, and a scheduler that starts a job as soon as its required nodes are free.
 
 use super::{Cluster, Node};
 
-/// Seconds for which a requeued job waits.
+/// Seconds until a requeued job may start.
 const REQUEUE_DELAY: i64 = 120;
 
 /// A job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
-    /// The nodes it asks for.
-    pub wanted: Vec<String>,
+    /// The nodes it needs.
+    pub required_nodes: Vec<String>,
     /// The nodes it holds, or held.
     pub nodes: Vec<String>,
-    /// Processors on each of them.
+    /// CPUs on each of them.
     pub cpus: u32,
     pub partition: String,
     /// `None`: no limit.
     pub limit_minutes: Option<i64>,
     pub state: &'static str,
-    /// Ended, and not yet cleaned up.
+    /// Ended, but not yet cleaned up on its nodes.
     pub completing: bool,
-    /// When it started, or not before when it may.
+    /// When it started, or its earliest start.
     pub start: i64,
 }
 
@@ -31,35 +31,42 @@ impl Job {
 }
 
 impl Cluster {
-    /// Puts a job into the queue.
-    pub fn submit(&mut self, wanted: Vec<String>, cpus: u32, limit_minutes: Option<i64>, now: i64) -> i64 {
+    /// Queues a job.
+    pub fn submit(
+        &mut self,
+        required_nodes: Vec<String>,
+        cpus: u32,
+        limit_minutes: Option<i64>,
+        now: i64,
+    ) -> i64 {
         let id = self.jobs.keys().next_back().map_or(1, |last| last + 1);
         let partition = "all".to_owned();
         let (state, start, nodes) = ("PENDING", 0, Vec::new());
-        let job = Job { wanted, nodes, cpus, partition, limit_minutes, state, completing: false, start };
+        let job =
+            Job { required_nodes, nodes, cpus, partition, limit_minutes, state, completing: false, start };
         self.jobs.insert(id, job);
         self.jobs_changed = now;
-        self.start_waiting_jobs(now);
+        self.start_pending_jobs(now);
         id
     }
 
-    /// Starts what waits and fits.
-    pub fn start_waiting_jobs(&mut self, now: i64) {
+    /// Starts the pending jobs whose nodes are free.
+    pub fn start_pending_jobs(&mut self, now: i64) {
         let ids: Vec<i64> = self.jobs.keys().copied().collect();
         for id in ids {
             let Some(job) = self.jobs.get(&id) else { continue };
             let fits = |name: &String| {
                 let room = |node: &Node| self.used_cpus(name) + job.cpus <= node.cpus;
-                self.nodes.get(name).is_some_and(|node| node.marks.is_empty() && room(node))
+                self.nodes.get(name).is_some_and(|node| node.flags.is_empty() && room(node))
             };
-            if job.state == "PENDING" && job.start <= now && job.wanted.iter().all(fits) {
-                let nodes = job.wanted.clone();
+            if job.state == "PENDING" && job.start <= now && job.required_nodes.iter().all(fits) {
+                let nodes = job.required_nodes.clone();
                 self.change_job(id, now, |job| (job.state, job.start, job.nodes) = ("RUNNING", now, nodes));
             }
         }
     }
 
-    /// Ends a job; `completing` leaves it on its nodes to be cleaned up by another call.
+    /// Ends a job; with `completing` it keeps its nodes until another call ends it.
     pub fn end_job(&mut self, id: i64, state: &'static str, completing: bool, now: i64) -> bool {
         self.jobs.contains_key(&id)
             && self.change_job(id, now, |job| {
@@ -67,10 +74,10 @@ impl Cluster {
             })
     }
 
-    /// What happens to jobs of a node that goes down.
+    /// Requeues the jobs of a node that goes down.
     pub fn requeue_jobs_of(&mut self, node: &str, now: i64) {
-        let held = self.jobs.iter().filter(|(_, job)| job.holds(node)).map(|(id, _)| *id).collect::<Vec<_>>();
-        for id in held {
+        let ids = self.jobs.iter().filter(|(_, job)| job.holds(node)).map(|(id, _)| *id).collect::<Vec<_>>();
+        for id in ids {
             self.change_job(id, now, |job| {
                 (job.state, job.completing, job.start) = ("PENDING", false, now + REQUEUE_DELAY);
                 job.nodes.clear();
@@ -78,7 +85,7 @@ impl Cluster {
         }
     }
 
-    /// Processors of a node that jobs hold.
+    /// CPUs of a node that jobs hold.
     pub fn used_cpus(&self, node: &str) -> u32 {
         self.jobs.values().filter(|job| job.holds(node)).map(|job| job.cpus).sum()
     }

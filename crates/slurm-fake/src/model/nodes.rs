@@ -1,33 +1,33 @@
-//! Nodes: what an update does to one, and what a silent slurmd does.
+//! Nodes: updates, and the consequences of an unreachable slurmd.
 
-use super::{Cluster, Refusal};
+use super::{Cluster, SlurmError};
 use slurm_conf::hostlist;
 use slurm_rest::errno;
 use std::collections::BTreeSet;
 
-/// Seconds until a live slurmd answers the ping that an undrain causes.
+/// Seconds until a live slurmd answers the ping that follows an undrain.
 const PING_ANSWER: i64 = 2;
 
-/// Seconds of silence after which a node counts as not responding, and as down.
-const SILENT: i64 = 20;
-const DOWN: i64 = 40;
+/// Seconds after which a node with an unreachable slurmd is not responding, and down.
+const NOT_RESPONDING_AFTER: i64 = 20;
+const DOWN_AFTER: i64 = 40;
 
-/// What keeps a node from its work.
+/// A state in which a node gets no jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Mark {
+pub enum NodeFlag {
     Down,
     Drain,
     Fail,
 }
 
-/// What a node keeps.
+/// The record of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Node {
-    pub marks: BTreeSet<Mark>,
-    /// Between an undrain and the answer to the ping it causes.
+    pub flags: BTreeSet<NodeFlag>,
+    /// When slurmd answers the ping that followed an undrain.
     pub unconfirmed_until: Option<i64>,
     /// Since when its slurmd does not answer.
-    pub silent_since: Option<i64>,
+    pub unreachable_since: Option<i64>,
     pub not_responding: bool,
     pub reason: String,
     pub reason_user: String,
@@ -37,14 +37,14 @@ pub struct Node {
     pub features: Vec<String>,
     pub active_features: Vec<String>,
     pub cpus: u32,
-    /// Used processors when somebody asked for a list last.
+    /// CPUs in use when nodes were last listed.
     pub counted_cpus: u32,
     pub slurmd_start: i64,
-    /// A record without a slurmd, made by hand.
+    /// A record created without a slurmd.
     pub cloud: bool,
 }
 
-/// An update. Absent members change nothing.
+/// An update. Absent fields change nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeChange {
     pub state: Vec<String>,
@@ -61,30 +61,31 @@ impl Node {
         Self { cpus: 2, slurmd_start: now, reason_user: "root".to_owned(), ..Self::default() }
     }
 
-    /// Lets time pass; says when something changed.
+    /// Applies the changes until `now`; returns `now` if there were any.
     pub fn advance(&mut self, now: i64) -> Option<i64> {
         let before = self.clone();
         self.unconfirmed_until =
-            self.unconfirmed_until.filter(|until| now < *until || self.silent_since.is_some());
-        if let Some(since) = self.silent_since {
-            self.not_responding |= now - since >= SILENT;
-            if now - since >= DOWN && self.marks.insert(Mark::Down) {
-                // What somebody said before is kept.
-                let said = [self.reason.as_str(), "Not responding"];
-                let reason = said.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join(" : ");
-                self.explain(&reason, "slurm", now);
+            self.unconfirmed_until.filter(|until| now < *until || self.unreachable_since.is_some());
+        if let Some(since) = self.unreachable_since {
+            self.not_responding |= now - since >= NOT_RESPONDING_AFTER;
+            if now - since >= DOWN_AFTER && self.flags.insert(NodeFlag::Down) {
+                // slurmctld appends to an existing reason.
+                let reasons = [self.reason.as_str(), "Not responding"];
+                let reason =
+                    reasons.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join(" : ");
+                self.set_reason(&reason, "slurm", now);
             }
         }
         (*self != before).then_some(now)
     }
 
-    fn explain(&mut self, reason: &str, user: &str, now: i64) {
+    fn set_reason(&mut self, reason: &str, user: &str, now: i64) {
         if !reason.is_empty() {
             (self.reason, self.reason_user, self.reason_at) = (reason.to_owned(), user.to_owned(), now);
         }
     }
 
-    fn forget_reason(&mut self) {
+    fn clear_reason(&mut self) {
         (self.reason, self.reason_user, self.reason_at) = (String::new(), String::new(), 0);
     }
 
@@ -92,43 +93,43 @@ impl Node {
         self.unconfirmed_until = (!self.cloud).then_some(now + PING_ANSWER);
     }
 
-    /// One state, and what it does. `busy`: a job runs on it.
-    fn enter(&mut self, state: &str, reason: &str, user: &str, busy: bool, now: i64) -> Result<(), i32> {
-        let mark = match state {
-            "DRAIN" => Mark::Drain,
-            "DOWN" => Mark::Down,
-            "FAIL" => Mark::Fail,
+    /// Applies a requested state. `busy`: a job runs on the node.
+    fn set_state(&mut self, state: &str, reason: &str, user: &str, busy: bool, now: i64) -> Result<(), i32> {
+        let flag = match state {
+            "DRAIN" => NodeFlag::Drain,
+            "DOWN" => NodeFlag::Down,
+            "FAIL" => NodeFlag::Fail,
             "UNDRAIN" => {
-                self.marks.retain(|mark| *mark == Mark::Down);
-                if self.marks.is_empty() {
-                    self.forget_reason();
+                self.flags.retain(|flag| *flag == NodeFlag::Down);
+                if self.flags.is_empty() {
+                    self.clear_reason();
                 }
                 self.await_ping(now);
                 return Ok(());
             }
-            "RESUME" if !self.marks.is_empty() => {
-                self.back_to_work();
+            "RESUME" if !self.flags.is_empty() => {
+                self.resume();
                 self.await_ping(now);
                 return Ok(());
             }
             "IDLE" if !busy => {
-                self.back_to_work();
+                self.resume();
                 return Ok(());
             }
             _ => return Err(errno::INVALID_NODE_TRANSITION),
         };
-        self.marks.insert(mark);
-        self.explain(reason, user, now);
+        self.flags.insert(flag);
+        self.set_reason(reason, user, now);
         Ok(())
     }
 
-    fn back_to_work(&mut self) {
-        self.marks.clear();
-        self.forget_reason();
+    fn resume(&mut self) {
+        self.flags.clear();
+        self.clear_reason();
     }
 
-    /// Everything but the state. Done even where the state is refused.
-    fn describe(&mut self, change: &NodeChange) -> Result<(), i32> {
+    /// Applies everything but the state, even if the state is rejected afterwards.
+    fn set_properties(&mut self, change: &NodeChange) -> Result<(), i32> {
         let features = change.features.as_ref().unwrap_or(&self.features).clone();
         let active = change.active_features.as_ref().unwrap_or(&self.active_features).clone();
         if !active.iter().all(|feature| features.contains(feature)) {
@@ -149,27 +150,27 @@ impl Node {
 }
 
 impl Cluster {
-    /// Applies a change to the nodes of these hostlists in alphabetical order, past those that do not allow it, up
-    /// to the first that does not exist; complains once.
+    /// Applies a change to the nodes of these hostlists in alphabetical order, skips those that reject it, and stops
+    /// at the first that does not exist. Returns the first error.
     pub fn update_nodes(
         &mut self,
         hostlists: &[String],
         change: &NodeChange,
         user: &str,
         now: i64,
-    ) -> Result<(), Refusal> {
-        let mut refused = None;
+    ) -> Result<(), SlurmError> {
+        let mut first_error = None;
         for name in self.resolve(hostlists) {
             if let Err(errno) = self.update_node(&name, change, user, now) {
-                refused.get_or_insert(errno);
+                first_error.get_or_insert(errno);
                 if errno == errno::INVALID_NODE_NAME {
                     break;
                 }
             }
         }
-        match refused.or(hostlists.is_empty().then_some(errno::INVALID_NODE_NAME)) {
+        match first_error.or(hostlists.is_empty().then_some(errno::INVALID_NODE_NAME)) {
             Some(errno) => {
-                Err(Refusal::new(errno, format!("Failure to update node {}", hostlists.join(","))))
+                Err(SlurmError::new(errno, format!("Failure to update node {}", hostlists.join(","))))
             }
             None => Ok(()),
         }
@@ -187,12 +188,12 @@ impl Cluster {
         let busy = self.used_cpus(name) > 0;
         let node = self.nodes.get_mut(name).ok_or(errno::INVALID_NODE_NAME)?;
         self.nodes_changed = now;
-        node.describe(change)?;
+        node.set_properties(change)?;
         let reason = change.reason.as_deref().unwrap_or_default();
         match change.state.as_slice() {
-            [] if !node.marks.is_empty() => node.explain(reason, user, now),
+            [] if !node.flags.is_empty() => node.set_reason(reason, user, now),
             [] => {}
-            [state] => node.enter(state, reason, user, busy, now)?,
+            [state] => node.set_state(state, reason, user, busy, now)?,
             _ => return Err(errno::INVALID_NODE_TRANSITION),
         }
         if change.state == ["DOWN"] {
@@ -201,22 +202,22 @@ impl Cluster {
         Ok(())
     }
 
-    /// Deletes each node of a hostlist that nothing holds; complains of the others once.
-    pub fn delete_nodes(&mut self, hostlist: &str, now: i64) -> Result<(), Refusal> {
-        let mut refused = None;
+    /// Deletes each node of a hostlist that is not in use. Returns the first error.
+    pub fn delete_nodes(&mut self, hostlist: &str, now: i64) -> Result<(), SlurmError> {
+        let mut first_error = None;
         for name in self.resolve(&[hostlist.to_owned()]) {
-            let held = self.used_cpus(&name) > 0 || self.reservation_of(&name, now).is_some();
-            if held {
-                refused.get_or_insert(errno::NODES_BUSY);
+            let in_use = self.used_cpus(&name) > 0 || self.reservation_of(&name, now).is_some();
+            if in_use {
+                first_error.get_or_insert(errno::NODES_BUSY);
             } else if self.nodes.remove(&name).is_none() {
-                refused.get_or_insert(errno::INVALID_NODE_NAME);
+                first_error.get_or_insert(errno::INVALID_NODE_NAME);
             } else {
                 self.nodes_changed = now;
-                self.leave_reservations(&name, now);
+                self.remove_from_reservations(&name, now);
             }
         }
-        match refused {
-            Some(errno) => Err(Refusal::new(errno, format!("Failure to delete node {hostlist}"))),
+        match first_error {
+            Some(errno) => Err(SlurmError::new(errno, format!("Failure to delete node {hostlist}"))),
             None => Ok(()),
         }
     }

@@ -1,6 +1,6 @@
-//! Reservations: what makes one, what changes one, and what is refused.
+//! Reservations: creation, updates, and their errors.
 
-use super::{Cluster, Refusal};
+use super::{Cluster, SlurmError};
 use slurm_rest::errno;
 
 /// A reservation.
@@ -12,11 +12,11 @@ pub struct Reservation {
     pub flags: Vec<String>,
     pub users: Vec<String>,
     pub nodes: Vec<String>,
-    /// Its nodes show that it has begun.
-    pub begun: bool,
+    /// Its nodes show that it has started.
+    pub started: bool,
 }
 
-/// What a request says about one. Absent members change nothing.
+/// A requested change. Absent fields change nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReservationChange {
     pub start: Option<i64>,
@@ -29,28 +29,28 @@ pub struct ReservationChange {
 const REPEATING: [&str; 5] = ["HOURLY", "DAILY", "WEEKLY", "WEEKDAY", "WEEKEND"];
 
 impl Cluster {
-    /// Changes the reservation of that name, or makes it.
+    /// Updates the reservation with that name, or creates it.
     pub fn put_reservation(
         &mut self,
         name: &str,
         change: ReservationChange,
         now: i64,
-    ) -> Result<(), Refusal> {
-        let refuse = |errno, text: &str| Err(Refusal::new(errno, text));
+    ) -> Result<(), SlurmError> {
+        let reject = |errno, text: &str| Err(SlurmError::new(errno, text));
         let unknown = |node: &String| !self.nodes.contains_key(node);
         let missing_node = change.nodes.iter().flatten().any(unknown);
         match self.reservations.iter_mut().find(|known| known.name.eq_ignore_ascii_case(name)) {
             Some(known) if change.start.is_some() && known.start <= now => {
-                return refuse(errno::RESERVATION_STARTED, "Failure to update reservation");
+                return reject(errno::RESERVATION_STARTED, "Failure to update reservation");
             }
             Some(_) if missing_node => {
-                return refuse(errno::INVALID_RESERVATION, "Failure to update reservation");
+                return reject(errno::INVALID_RESERVATION, "Failure to update reservation");
             }
             Some(known) => known.apply(change),
             None => {
                 let created = Reservation::create(name, change, now)?;
                 if missing_node {
-                    return refuse(errno::INVALID_NODE_NAME, "Failure to create reservation");
+                    return reject(errno::INVALID_NODE_NAME, "Failure to create reservation");
                 }
                 self.reservations.push(created);
             }
@@ -59,12 +59,12 @@ impl Cluster {
         Ok(())
     }
 
-    /// Deletes the reservation of that name.
-    pub fn delete_reservation(&mut self, name: &str, now: i64) -> Result<(), Refusal> {
+    /// Deletes the reservation with that name.
+    pub fn delete_reservation(&mut self, name: &str, now: i64) -> Result<(), SlurmError> {
         let before = self.reservations.len();
         self.reservations.retain(|known| !known.name.eq_ignore_ascii_case(name));
         if self.reservations.len() == before {
-            return Err(Refusal::new(
+            return Err(SlurmError::new(
                 errno::INVALID_RESERVATION,
                 format!("Error deleting reservation {name}"),
             ));
@@ -73,15 +73,15 @@ impl Cluster {
         Ok(())
     }
 
-    /// The active reservation that holds a node.
+    /// The active reservation of a node.
     pub fn reservation_of(&self, node: &str, now: i64) -> Option<&Reservation> {
         self.reservations
             .iter()
             .find(|reservation| reservation.start <= now && reservation.nodes.iter().any(|name| name == node))
     }
 
-    /// A deleted node leaves the reservations that have not begun; one without nodes ends.
-    pub fn leave_reservations(&mut self, node: &str, now: i64) {
+    /// Removes a deleted node from its reservations, and reservations that have no node left.
+    pub fn remove_from_reservations(&mut self, node: &str, now: i64) {
         for reservation in &mut self.reservations {
             reservation.nodes.retain(|name| name != node);
         }
@@ -91,21 +91,22 @@ impl Cluster {
 }
 
 impl Reservation {
-    fn create(name: &str, change: ReservationChange, now: i64) -> Result<Self, Refusal> {
-        let lacks =
-            |text: &str| Refusal::new(errno::INVALID_RESERVATION, format!("{text}  No reservation created."));
-        let start = change.start.ok_or_else(|| lacks("A start time must be given."))?;
-        let minutes = change.minutes.ok_or_else(|| lacks("An end time or duration must be given."))?;
+    fn create(name: &str, change: ReservationChange, now: i64) -> Result<Self, SlurmError> {
+        let missing = |text: &str| {
+            SlurmError::new(errno::INVALID_RESERVATION, format!("{text}  No reservation created."))
+        };
+        let start = change.start.ok_or_else(|| missing("A start time must be given."))?;
+        let minutes = change.minutes.ok_or_else(|| missing("An end time or duration must be given."))?;
         let users =
-            change.users.ok_or_else(|| lacks("Either Accounts, Users and/or Groups must be specified."))?;
+            change.users.ok_or_else(|| missing("Either Accounts, Users and/or Groups must be specified."))?;
         let flags = change.flags.unwrap_or_default();
         let has = |flag: &str| flags.iter().any(|known| known == flag);
         if start < now && !(has("FORCE_START") && REPEATING.into_iter().any(has)) {
-            return Err(Refusal::new(INVALID_TIME, "Failure to create reservation"));
+            return Err(SlurmError::new(INVALID_TIME, "Failure to create reservation"));
         }
         let nodes = change.nodes.unwrap_or_default();
         let end = start + minutes * 60;
-        Ok(Self { name: name.to_owned(), start, end, flags, users, nodes, begun: false })
+        Ok(Self { name: name.to_owned(), start, end, flags, users, nodes, started: false })
     }
 
     fn apply(&mut self, change: ReservationChange) {

@@ -1,4 +1,4 @@
-//! The Slurm under test, and what the suite needs beyond the client: other identities, jobs, new nodes.
+//! The cluster under test, with the operations that the client lacks: other users, jobs, node records.
 
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
@@ -11,46 +11,46 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long Slurm may take to schedule a job, to hear of a slurmd, to clean up.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Time for Slurm to schedule a job, to ping a slurmd, to clean up.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A Slurm to ask: two idle nodes of two processors each, both in the partition `all`.
+/// A Slurm cluster with two idle nodes of two CPUs each, both in the partition `all`.
 pub struct TestCluster {
-    /// Leads to its slurmrestd.
+    /// The transport to its slurmrestd.
     pub transport: Arc<dyn Transport>,
     /// The key that its slurmctld accepts.
     pub key: Vec<u8>,
-    /// Its time.
+    /// Its clock.
     pub clock: Clock,
     /// The two nodes.
     pub nodes: [String; 2],
 }
 
 impl TestCluster {
-    /// A client as the operator has it.
+    /// A client with the operator's user and key.
     pub fn client(&self) -> Result<SlurmClient> {
         self.client_as("slurm", &self.key)
     }
 
-    /// A client of another user, or with another key.
+    /// A client with this user and key.
     pub fn client_as(&self, user: &str, key: &[u8]) -> Result<SlurmClient> {
         let limits = Limits { in_flight: 4, timeout: Duration::from_secs(15) };
         let tokens = TokenSource::new(user, SigningKey::new(key)?, self.clock.clone());
         Ok(SlurmClient::new(self.transport.clone(), tokens, limits))
     }
 
-    /// Its time, now.
+    /// The cluster's current time.
     pub fn now(&self) -> Timestamp {
         (self.clock)()
     }
 
-    /// A node as the list shows it.
-    pub async fn listed(&self, name: &str) -> Result<Node> {
+    /// A node from the node list.
+    pub async fn get_listed(&self, name: &str) -> Result<Node> {
         let nodes = self.client()?.list_nodes().await?.nodes;
         nodes.into_iter().find(|node| node.name == name).with_context(|| format!("{name} is not listed"))
     }
 
-    /// Submits a job for some processors of one node; without minutes it has no limit.
+    /// Submits a job for some CPUs of one node; `minutes: None` means no limit.
     pub async fn submit(&self, node: &str, cpus: u32, minutes: Option<u32>) -> Result<i64> {
         let limit =
             minutes.map_or(json!({ "infinite": true }), |minutes| json!({ "set": true, "number": minutes }));
@@ -70,14 +70,14 @@ impl TestCluster {
         self.call(Method::DELETE, &format!("/job/{id}"), &Value::Null).await.map(drop)
     }
 
-    /// Makes the record of a node that has no slurmd.
+    /// Creates the record of a node without a slurmd.
     pub async fn create_record(&self, name: &str) -> Result<()> {
         let body = json!({ "node_conf": format!("NodeName={name} State=CLOUD") });
         self.call(Method::POST, "/new/node/", &body).await.map(drop)
     }
 
-    /// Brings back the state in which every case begins.
-    pub async fn tidy_up(&self) -> Result<()> {
+    /// Restores the initial state of every case.
+    pub async fn reset(&self) -> Result<()> {
         let client = self.client()?;
         for reservation in client.list_reservations().await?.reservations {
             client.delete_reservation(&reservation.name).await?;
@@ -87,10 +87,10 @@ impl TestCluster {
                 self.cancel(job.job_id).await?;
             }
         }
-        let mine: Vec<&str> = self.nodes.iter().map(String::as_str).collect();
-        // Besides the base state, a healthy dynamic node has one flag: that it is one.
+        let names: Vec<&str> = self.nodes.iter().map(String::as_str).collect();
+        // A healthy dynamic node has its base state and one flag, DYNAMIC_NORM.
         let idle = |nodes: &[Node]| nodes.iter().all(|node| node.state.len() == 2 && !node.is_busy());
-        eventually("both nodes are idle", || self.reset_nodes(&client, &mine), |nodes| idle(nodes)).await?;
+        eventually("both nodes are idle", || self.reset_nodes(&client, &names), |nodes| idle(nodes)).await?;
         Ok(())
     }
 
@@ -107,7 +107,7 @@ impl TestCluster {
         Ok(nodes)
     }
 
-    /// A request that the client has no use for.
+    /// Sends a request that the client does not offer.
     async fn call(&self, method: Method, path: &str, body: &Value) -> Result<Value> {
         let claims = Claims::new("slurm", self.now(), SignedDuration::from_mins(1));
         let mut request = Request::builder()
@@ -128,11 +128,11 @@ impl TestCluster {
     }
 }
 
-/// Looks until what is seen holds, and returns it; shows what was seen last when patience is over.
+/// Polls until the observed value meets the condition and returns it; the error shows the last value.
 pub async fn eventually<T, F>(what: &str, observe: impl FnMut() -> F, holds: impl Fn(&T) -> bool) -> Result<T>
 where
     T: Debug,
     F: Future<Output = Result<T>>,
 {
-    test_support::eventually(what, PATIENCE, observe, holds).await
+    test_support::eventually(what, TIMEOUT, observe, holds).await
 }
