@@ -1,4 +1,4 @@
-//! cgroup.conf, for users who bring none of their own.
+//! The default cgroup.conf, used unless the user provides one.
 
 /// Renders the default cgroup.conf.
 pub fn render_cgroup_conf() -> String {

@@ -1,47 +1,47 @@
 //! Finds mistakes in a rendered configuration before it is rolled out.
 //!
-//! An [`Severity::Error`] is what slurmctld or slurmdbd certainly refuses to start with; anything that Slurm may
-//! accept is a [`Severity::Warning`] at most. Messages name keys and names, never values: they end up in conditions
-//! and events, and a file may hold a password.
+//! With a [`Severity::Error`] slurmctld or slurmdbd certainly does not start; anything that Slurm may accept is at most
+//! a [`Severity::Warning`]. Messages contain keys and names, never values: they appear in conditions and events, and a
+//! file may contain a password.
 
 use crate::hostlist;
 use crate::text::{LogicalLine, Pair, logical_lines, pairs};
 use crate::writer::{EXTRA_SECTION, MERGED_SECTION, header};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How bad a finding is.
+/// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// Slurm runs with it, though perhaps not as meant.
+    /// Slurm runs with it, but perhaps not as intended.
     Warning,
     /// Slurm does not start with it.
     Error,
 }
 
-/// Something that is wrong with a file.
+/// A mistake in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// How bad it is.
+    /// Its severity.
     pub severity: Severity,
     /// The line of the file, from 1.
     pub line: usize,
-    /// What it is.
+    /// The message for the user.
     pub message: String,
 }
 
 /// Keys that start a record; all other lines hold a single option.
 const RECORDS: &[&str] = &["downnodes", "frontendname", "nodename", "nodeset", "partitionname"];
-/// Keys of which each occurrence counts.
+/// Keys that may be repeated.
 const REPEATABLE: &[&str] =
     &["slurmctldhost", "prolog", "epilog", "prologslurmctld", "epilogslurmctld", "taskprolog", "taskepilog"];
 
-/// Checks a rendered slurm.conf. `nodes` are all nodes that Slurm knows, `None` if that cannot be said.
+/// Checks a rendered slurm.conf. `nodes`: all nodes registered in Slurm, `None` if unknown.
 pub fn check_slurm_conf(text: &str, nodes: Option<&BTreeSet<String>>) -> Vec<Finding> {
     let mut findings = Findings::default();
     let lines = logical_lines(text);
-    let lines = findings.well_formed(&lines);
-    findings.options(text, &lines);
-    findings.records(&lines, nodes);
+    let lines = findings.check_syntax(&lines);
+    findings.check_options(text, &lines);
+    findings.check_records(&lines, nodes);
     findings.sorted()
 }
 
@@ -49,8 +49,8 @@ pub fn check_slurm_conf(text: &str, nodes: Option<&BTreeSet<String>>) -> Vec<Fin
 pub fn check_slurmdbd_conf(text: &str) -> Vec<Finding> {
     let mut findings = Findings::default();
     let lines = logical_lines(text);
-    let lines = findings.well_formed(&lines);
-    findings.options(text, &lines);
+    let lines = findings.check_syntax(&lines);
+    findings.check_options(text, &lines);
     findings.sorted()
 }
 
@@ -74,11 +74,11 @@ impl Line<'_> {
 struct Findings(Vec<Finding>);
 
 impl Findings {
-    fn warn(&mut self, line: usize, message: String) {
+    fn warning(&mut self, line: usize, message: String) {
         self.0.push(Finding { severity: Severity::Warning, line, message });
     }
 
-    fn refuse(&mut self, line: usize, message: String) {
+    fn error(&mut self, line: usize, message: String) {
         self.0.push(Finding { severity: Severity::Error, line, message });
     }
 
@@ -87,15 +87,15 @@ impl Findings {
         self.0
     }
 
-    /// Keeps the lines that Slurm can read. `Include` is the one directive without `=`.
-    fn well_formed<'a>(&mut self, lines: &'a [LogicalLine]) -> Vec<Line<'a>> {
+    /// Returns the lines that Slurm can read. `Include` is the only directive without `=`.
+    fn check_syntax<'a>(&mut self, lines: &'a [LogicalLine]) -> Vec<Line<'a>> {
         let mut readable = Vec::new();
         for LogicalLine { number, text } in lines {
             let start = text.split(|c: char| c == '=' || c.is_whitespace()).find(|word| !word.is_empty());
             match pairs(text) {
                 Ok(pairs) => readable.push(Line { number: *number, pairs }),
                 Err(_) if start.is_some_and(|word| word.eq_ignore_ascii_case("include")) => {}
-                Err(_) => self.refuse(
+                Err(_) => self.error(
                     *number,
                     format!("{:?}: the line is not of the form Key=Value", start.unwrap_or_default()),
                 ),
@@ -104,8 +104,8 @@ impl Findings {
         readable
     }
 
-    /// Options that are set twice, or that take the place of what the operator set.
-    fn options(&mut self, text: &str, lines: &[Line<'_>]) {
+    /// Finds options that are set twice or that override the operator's.
+    fn check_options(&mut self, text: &str, lines: &[Line<'_>]) {
         let sections = Sections::of(text);
         let restored: BTreeSet<String> =
             lines.iter().filter(|line| line.number > sections.merged).map(|line| line.first().0).collect();
@@ -116,46 +116,50 @@ impl Findings {
                 continue;
             }
             if line.pairs.len() > 1 {
-                self.warn(line.number, format!("{key}: Slurm takes a single option on such a line"));
+                self.warning(line.number, format!("{key}: Slurm accepts a single option on this line"));
             }
             let Some(before) = seen.insert(key.clone(), line.number) else { continue };
             if before > sections.extra {
-                self.warn(line.number, format!("{key} is already set on line {before}, the last one counts"));
+                self.warning(
+                    line.number,
+                    format!("{key} is already set on line {before}; Slurm uses the last value"),
+                );
             } else if !restored.contains(&key) {
-                self.warn(line.number, format!("{key} replaces what the operator sets on line {before}"));
+                self.warning(line.number, format!("{key} overrides the operator's value on line {before}"));
             }
         }
     }
 
-    /// Nodes, node sets and partitions, whose names must fit together.
-    fn records(&mut self, lines: &[Line<'_>], nodes: Option<&BTreeSet<String>>) {
+    /// Finds conflicts between the names of nodes, node sets and partitions.
+    fn check_records(&mut self, lines: &[Line<'_>], nodes: Option<&BTreeSet<String>>) {
         let of = |key: &'static str| lines.iter().filter(move |line| line.first().0 == key);
-        for line in of("nodename").filter(|line| is_left_open(line.first().1)) {
-            self.refuse(line.number, "nodename: a bracket of the hostlist is left open".to_owned());
+        for line in of("nodename").filter(|line| has_unclosed_bracket(line.first().1)) {
+            self.error(line.number, "nodename: the hostlist has an unclosed bracket".to_owned());
         }
         let defined: BTreeSet<String> = of("nodename").flat_map(|line| names(line.first().1)).collect();
         let mut node_sets = BTreeSet::new();
         for line in of("nodeset") {
             let (_, name) = line.first();
             if defined.contains(name) {
-                self.refuse(line.number, format!("node set {name} has the name of a node"));
+                self.error(line.number, format!("node set {name} has the same name as a node"));
             } else if !node_sets.insert(name) {
-                self.warn(line.number, format!("node set {name} is defined twice"));
+                self.warning(line.number, format!("node set {name} is defined twice"));
             }
         }
         let mut partitions = BTreeSet::new();
         for line in of("partitionname") {
             let (_, name) = line.first();
             if !partitions.insert(name) && !name.eq_ignore_ascii_case("default") {
-                self.refuse(line.number, format!("partition {name} is defined twice"));
+                self.error(line.number, format!("partition {name} is defined twice"));
             }
             let known = |name: &String| defined.contains(name) || node_sets.contains(name.as_str());
-            self.members(line, name, known, nodes);
+            self.check_members(line, name, known, nodes);
         }
     }
 
-    /// A dynamic node is known once it has registered, so without a list of nodes a doubt is all there is.
-    fn members(
+    /// Checks the members of a partition. Dynamic nodes exist only once registered, so without a list of nodes an unknown
+    /// member is only a warning.
+    fn check_members(
         &mut self,
         line: &Line<'_>,
         partition: &str,
@@ -164,21 +168,21 @@ impl Findings {
     ) {
         let members =
             line.value("nodes").filter(|members| !members.eq_ignore_ascii_case("all")).unwrap_or_default();
-        if is_left_open(members) {
-            self.refuse(
-                line.number,
-                format!("partition {partition}: a bracket of the hostlist is left open"),
-            );
+        if has_unclosed_bracket(members) {
+            self.error(line.number, format!("partition {partition}: the hostlist has an unclosed bracket"));
         }
         let unknown: Vec<String> = names(members).into_iter().filter(|name| !known(name)).collect();
         let Some(nodes) = nodes else {
             if let Some(name) = unknown.first() {
-                self.warn(line.number, format!("partition {partition}: {name} is no node set of this file"));
+                self.warning(
+                    line.number,
+                    format!("partition {partition}: {name} is not a node set of this file"),
+                );
             }
             return;
         };
         if let Some(name) = unknown.iter().find(|name| !nodes.contains(*name)) {
-            self.refuse(
+            self.error(
                 line.number,
                 format!("partition {partition}: {name} is neither a node set nor a node"),
             );
@@ -186,13 +190,13 @@ impl Findings {
     }
 }
 
-/// The names of a hostlist; none if it is none, which Slurm itself will say.
+/// The names of a hostlist; empty if it is invalid, which slurmctld reports itself.
 fn names(hostlist: &str) -> Vec<String> {
     hostlist::expand(hostlist).unwrap_or_default()
 }
 
-/// Whether a hostlist ends inside a bracket. Slurm finds a reading for some others that [`hostlist::expand`] refuses.
-fn is_left_open(hostlist: &str) -> bool {
+/// Whether a hostlist ends inside a bracket. Slurm accepts some hostlists that [`hostlist::expand`] rejects.
+fn has_unclosed_bracket(hostlist: &str) -> bool {
     hostlist.rfind('[') > hostlist.rfind(']')
 }
 

@@ -1,29 +1,29 @@
-//! Hostlists: the short form in which Slurm writes many node names, `n[1-3,5]`.
+//! Hostlists: Slurm's short form of many node names, `n[1-3,5]`.
 //!
-//! [`fold`] writes what `scontrol show hostlist` writes. [`expand`] reads what `scontrol show hostnames` reads; it
-//! gives the names of several brackets in the order of reading (Slurm's order differs from three brackets on) and
-//! refuses, rather than makes up a reading for, blanks, open ranges and brackets inside brackets.
+//! [`fold`] writes the output of `scontrol show hostlist`. [`expand`] parses the input of `scontrol show hostnames`; it
+//! expands several brackets from left to right (Slurm's order differs from three brackets on) and rejects blanks in
+//! brackets, open ranges and nested brackets instead of guessing.
 
 use std::fmt;
 
-/// As many hosts as Slurm takes in one range; a longer list is not expanded but refused.
+/// Slurm's limit of hosts in one range; longer lists are rejected.
 pub const MAX_HOSTS: usize = 65_536;
 
-/// Why a text is no hostlist.
+/// Why a text is not a hostlist.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HostlistError {
-    /// A bracket without its counterpart, or inside another one.
+    /// An unmatched or nested bracket.
     #[error("unbalanced brackets in {0:?}")]
     Brackets(String),
-    /// Something between brackets that is neither a number nor an ascending range.
+    /// Neither a number nor an ascending range in brackets.
     #[error("invalid range {0:?}")]
     Range(String),
-    /// More hosts than anybody means.
+    /// More than [`MAX_HOSTS`] hosts.
     #[error("more than {MAX_HOSTS} hosts")]
     TooMany,
 }
 
-/// All names of a hostlist, in its order, repeated ones too.
+/// All names of a hostlist in order, duplicates included.
 pub fn expand(hostlist: &str) -> Result<Vec<String>, HostlistError> {
     let mut names = Vec::new();
     for element in elements(hostlist)? {
@@ -41,8 +41,8 @@ pub fn expand(hostlist: &str) -> Result<Vec<String>, HostlistError> {
 pub fn fold<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     let mut groups: Vec<Group<'a>> = Vec::new();
     for name in names {
-        let host = Host::of(name);
-        if !groups.last_mut().is_some_and(|group| group.take(&host)) {
+        let host = Host::parse(name);
+        if !groups.last_mut().is_some_and(|group| group.add(&host)) {
             groups.push(Group::new(&host));
         }
     }
@@ -53,14 +53,14 @@ pub fn fold<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
 pub fn fold_set<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     let mut names: Vec<&str> = names.into_iter().collect();
     names.sort_by_key(|name| {
-        let host = Host::of(name);
+        let host = Host::parse(name);
         (host.prefix, host.number, host.digits.len())
     });
     names.dedup();
     fold(names)
 }
 
-/// Splits at commas and blanks outside of brackets; empty elements mean nothing.
+/// Splits at commas and blanks outside of brackets; empty elements are dropped.
 fn elements(hostlist: &str) -> Result<Vec<&str>, HostlistError> {
     let mut elements = Vec::new();
     let (mut start, mut inside) = (0, false);
@@ -85,7 +85,7 @@ fn elements(hostlist: &str) -> Result<Vec<&str>, HostlistError> {
     Ok(elements)
 }
 
-/// A stretch of an element.
+/// A part of an element.
 enum Part<'a> {
     Text(&'a str),
     Numbers(Vec<Range>),
@@ -98,7 +98,7 @@ struct Range {
     width: usize,
 }
 
-/// Brackets are known to be balanced here.
+/// The caller has checked that brackets are balanced.
 fn parts(element: &str) -> Result<Vec<Part<'_>>, HostlistError> {
     let mut parts = Vec::new();
     let mut rest = element;
@@ -150,12 +150,12 @@ impl Range {
     }
 }
 
-/// Digits only: Rust would also take a sign.
+/// Digits only: `str::parse` would also accept a sign.
 fn number(text: &str) -> Option<u64> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
-/// A name and the number at its end.
+/// A name, split into prefix and trailing number.
 struct Host<'a> {
     prefix: &'a str,
     number: Option<u64>,
@@ -163,7 +163,7 @@ struct Host<'a> {
 }
 
 impl<'a> Host<'a> {
-    fn of(name: &'a str) -> Self {
+    fn parse(name: &'a str) -> Self {
         let prefix = name.trim_end_matches(|c: char| c.is_ascii_digit());
         let digits = &name[prefix.len()..];
         match number(digits) {
@@ -173,7 +173,7 @@ impl<'a> Host<'a> {
     }
 }
 
-/// Neighbours that share a prefix, as ranges.
+/// Consecutive names with the same prefix, as ranges.
 struct Group<'a> {
     prefix: &'a str,
     ranges: Vec<(&'a str, Range)>,
@@ -191,8 +191,8 @@ impl<'a> Group<'a> {
         (host.digits, Range { low: number, high: number, width: host.digits.len() })
     }
 
-    /// Adds the host if it belongs here; a name without a number stands alone.
-    fn take(&mut self, host: &Host<'a>) -> bool {
+    /// Adds the host if it has the same prefix and a number; returns whether it did.
+    fn add(&mut self, host: &Host<'a>) -> bool {
         let (Some(number), Some((_, last))) = (host.number, self.ranges.last_mut()) else { return false };
         if self.prefix != host.prefix {
             return false;
@@ -209,7 +209,7 @@ impl<'a> Group<'a> {
 
 impl fmt::Display for Group<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ranges: Vec<String> = self.ranges.iter().map(|(digits, range)| range.shown(digits)).collect();
+        let ranges: Vec<String> = self.ranges.iter().map(|(digits, range)| range.render(digits)).collect();
         match self.ranges.as_slice() {
             [] => write!(f, "{}", self.prefix),
             [(digits, range)] if range.low == range.high => write!(f, "{}{digits}", self.prefix),
@@ -219,7 +219,7 @@ impl fmt::Display for Group<'_> {
 }
 
 impl Range {
-    fn shown(&self, low_digits: &str) -> String {
+    fn render(&self, low_digits: &str) -> String {
         if self.low == self.high {
             low_digits.to_owned()
         } else {

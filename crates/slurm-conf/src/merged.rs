@@ -1,7 +1,7 @@
 //! Keeps the options that the operator requires when the user sets the same key.
 //!
-//! Slurm takes the last value of a key, so a key from the user's free text would drop our options. For each such
-//! key one more line follows the free text, with both.
+//! Slurm uses the last value of a key, so a key in the user's free text would drop our options. For each such key a line
+//! after the free text contains both.
 
 use crate::text::{logical_lines, pairs};
 use crate::writer::{MERGED_SECTION, Writer};
@@ -19,7 +19,7 @@ pub(crate) fn auth_options(jwks: bool) -> Required {
     BTreeMap::from([("AuthAltParameters", parameters), ("AuthInfo", vec!["use_client_ids"])])
 }
 
-/// Writes the section that restores the required options, if the user's text touches any.
+/// Writes the section that restores the required options, if the user's text sets any of their keys.
 pub(crate) fn write_merged(file: &mut Writer, required: &Required, extra_conf: &str) {
     let lines = merge(required, extra_conf);
     if lines.is_empty() {
@@ -31,7 +31,7 @@ pub(crate) fn write_merged(file: &mut Writer, required: &Required, extra_conf: &
     }
 }
 
-/// The lines to add, by key: the user's options beside ours, ours winning where the names are equal.
+/// The lines to add, by key: our options and the user's; ours win where names are equal.
 fn merge(required: &Required, extra_conf: &str) -> Vec<(&'static str, String)> {
     let user = single_options(extra_conf);
     required
@@ -43,7 +43,7 @@ fn merge(required: &Required, extra_conf: &str) -> Vec<(&'static str, String)> {
         .collect()
 }
 
-/// The last value of each key that stands alone on its line; lines of several pairs describe nodes and partitions.
+/// The last value of each key that is alone on its line; lines of several pairs describe nodes and partitions.
 fn single_options(text: &str) -> BTreeMap<String, String> {
     logical_lines(text)
         .iter()
@@ -83,10 +83,10 @@ mod tests {
     #[case::the_operator_means_nothing_to_slurm(&["x"], "Foo+=a", Some("a,x"))]
     #[case::key_not_set(&["x"], "Bar=a", None)]
     #[case::several_pairs(&["x"], "PartitionName=a Foo=b", None)]
-    #[case::no_pair(&["x"], "Foo", None)]
+    #[case::malformed(&["x"], "Foo", None)]
     #[case::no_value(&["x"], "Foo=", None)]
     #[case::comment(&["x"], "# Foo=a", None)]
-    fn required_options_survive(
+    fn required_options_are_kept(
         #[case] ours: &[&'static str],
         #[case] extra: &str,
         #[case] line: Option<&str>,

@@ -1,4 +1,4 @@
-//! slurm.conf, complete for our own slurmctld or minimal for one outside the cluster.
+//! slurm.conf: complete for a slurmctld that the operator runs, minimal for an external one.
 
 use crate::merged::{Required, auth_options, write_merged};
 use crate::text::{LogicalLine, Pair, logical_lines, pairs};
@@ -11,18 +11,18 @@ use std::collections::{BTreeMap, BTreeSet};
 const SLURM_USER: &str = "slurm";
 const SLURMCTLD_LOG: &str = "/var/log/slurm/slurmctld.log";
 
-/// Slurm keeps a table of this many nodes at least, as it always has.
+/// Lowest `MaxNodeCount`: the value in existing clusters.
 const MIN_NODE_COUNT: u32 = 1024;
 
-/// Everything that the slurm.conf of a cluster depends on.
+/// All inputs of a cluster's slurm.conf.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SlurmConf {
-    /// Name of the cluster, also the name of the directory with slurmctld's state.
+    /// Name of the cluster; also names the directory with slurmctld's state.
     pub cluster_name: ConfName,
     /// The slurmctld daemons: the primary first, then its backups.
     pub controllers: Vec<ControllerHost>,
-    /// Where clients find whichever slurmctld is active.
+    /// Address of the active slurmctld, for clients.
     pub controller_address: ConfValue,
     /// How many nodes the cluster may have. `MaxNodeCount` is this, rounded up so that it rarely changes.
     #[serde(default)]
@@ -48,10 +48,10 @@ pub struct SlurmConf {
     /// Scripts that slurmd runs after a job, in any order.
     #[serde(default)]
     pub epilog: Vec<ConfName>,
-    /// The sets of worker nodes by the name of their object, which decides their order.
+    /// The node sets by the name of their object, which determines their order.
     #[serde(default)]
     pub node_sets: BTreeMap<String, NodeSet>,
-    /// Free text of the user, put in verbatim.
+    /// The user's free text, copied verbatim.
     #[serde(default)]
     pub extra_conf: String,
 }
@@ -62,11 +62,11 @@ pub struct SlurmConf {
 pub struct ControllerHost {
     /// Its host name.
     pub name: ConfName,
-    /// The address under which it is reached.
+    /// Its address.
     pub address: ConfName,
 }
 
-/// Where slurmdbd is reached.
+/// Address of slurmdbd.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AccountingAddress {
@@ -76,18 +76,18 @@ pub struct AccountingAddress {
     pub port: u16,
 }
 
-/// A set of worker nodes. They register by themselves, so only their common feature is known.
+/// A set of worker nodes. Workers register dynamically, so slurm.conf selects them by their common feature.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeSet {
-    /// Name in Slurm: of the node set, of the feature of its nodes, and of its partition.
+    /// Name of the node set, of the feature of its nodes, and of its partition in Slurm.
     pub name: ConfName,
-    /// Options of a partition of its own, if it has one.
+    /// Options of its own partition, if it has one.
     #[serde(default)]
     pub partition: Option<ConfLine>,
 }
 
-/// Everything that the minimal slurm.conf for a slurmctld outside the cluster depends on.
+/// All inputs of the minimal slurm.conf for an external slurmctld.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExternalSlurmConf {
@@ -150,7 +150,7 @@ impl SlurmConf {
         }
     }
 
-    /// slurmctld runs its scripts by path; those of slurmd travel to the nodes by their bare names.
+    /// slurmctld runs its scripts by path; configless slurmds fetch theirs by bare name.
     fn write_scripts(&self, file: &mut Writer) {
         let in_slurmctld =
             [("PrologSlurmctld", &self.prolog_slurmctld), ("EpilogSlurmctld", &self.epilog_slurmctld)];
@@ -174,17 +174,17 @@ impl SlurmConf {
 }
 
 impl NodeSet {
-    /// The node set of this name as a rendered slurm.conf has it. What the user's free text says does not count.
+    /// Parses the node set with this name from a rendered slurm.conf, ignoring the user's free text.
     pub fn in_file(text: &str, name: &str) -> Option<Self> {
         let extra = header(EXTRA_SECTION);
-        let ours: Vec<&str> = text.lines().take_while(|line| *line != extra).collect();
-        let lines = logical_lines(&ours.join("\n"));
+        let generated: Vec<&str> = text.lines().take_while(|line| *line != extra).collect();
+        let lines = logical_lines(&generated.join("\n"));
         let lines: Vec<_> = lines.iter().filter_map(|line| pairs(&line.text).ok()).collect();
-        let says = |pair: &Pair<'_>, key: &str| pair.key.eq_ignore_ascii_case(key) && pair.value == name;
-        lines.iter().find(|line| line.first().is_some_and(|first| says(first, "NodeSet")))?;
+        let is = |pair: &Pair<'_>, key: &str| pair.key.eq_ignore_ascii_case(key) && pair.value == name;
+        lines.iter().find(|line| line.first().is_some_and(|first| is(first, "NodeSet")))?;
         let options = lines.iter().find_map(|line| match line.as_slice() {
             [partition, nodes, options @ ..] => {
-                (says(partition, "PartitionName") && says(nodes, "Nodes")).then_some(options)
+                (is(partition, "PartitionName") && is(nodes, "Nodes")).then_some(options)
             }
             _ => None,
         });
@@ -198,7 +198,7 @@ impl NodeSet {
 }
 
 impl ExternalSlurmConf {
-    /// Renders the file, just enough for a client of that slurmctld.
+    /// Renders the file with the options that clients of that slurmctld need.
     pub fn render(&self) -> String {
         let mut file = Writer::new('=');
         file.section("GENERAL");
@@ -212,7 +212,7 @@ impl ExternalSlurmConf {
     }
 }
 
-/// The partitions that a text in slurm.conf defines.
+/// Names of the partitions that are defined in a part of slurm.conf.
 pub fn partition_names(text: &str) -> BTreeSet<String> {
     let name = |line: &LogicalLine| {
         let first = pairs(&line.text).ok()?.first().copied()?;
@@ -221,7 +221,7 @@ pub fn partition_names(text: &str) -> BTreeSet<String> {
     logical_lines(text).iter().filter_map(name).collect()
 }
 
-/// Powers of two: a cluster that grows or shrinks by a few nodes keeps its configuration.
+/// Rounds up to a power of two, so that scaling by a few nodes does not change the configuration.
 fn max_node_count(cluster_size: u32) -> u32 {
     cluster_size.checked_next_power_of_two().unwrap_or(cluster_size).max(MIN_NODE_COUNT)
 }
@@ -272,7 +272,7 @@ mod tests {
     use rstest::rstest;
 
     #[test]
-    fn partitions_are_known_by_their_lines() {
+    fn partition_names_come_from_partition_lines() {
         let text = "PartitionName=a Nodes=ALL\n# PartitionName=b\nNodeSet=c Feature=c\npartitionname=d \\\n Nodes=c\njunk\n";
         assert_eq!(Vec::from_iter(partition_names(text)), ["a", "d"]);
     }
@@ -280,15 +280,15 @@ mod tests {
     #[rstest]
     #[case::with_options("NodeSet=a Feature=a\nPartitionName=a Nodes=a X=\"\" Y=1", &["a", "X=\"\" Y=1"])]
     #[case::without_options("NodeSet=a Feature=a\nPartitionName=a Nodes=a ", &["a", ""])]
-    #[case::blanks_cut("NodeSet=a\nPartitionName=a Nodes=a", &["a", ""])]
+    #[case::without_trailing_blank("NodeSet=a\nPartitionName=a Nodes=a", &["a", ""])]
     #[case::without_partition("NodeSet=a Feature=a\nPartitionName=b Nodes=b X=1", &["a"])]
-    #[case::another("NodeSet=aa Feature=aa\nPartitionName=a Nodes=a X=1", &[])]
-    #[case::of_the_user(
+    #[case::other_name("NodeSet=aa Feature=aa\nPartitionName=a Nodes=a X=1", &[])]
+    #[case::partition_in_user_text(
         "NodeSet=a Feature=a\n#\n### EXTRA CONFIG ###\nPartitionName=a Nodes=a X=1",
         &["a"],
     )]
-    #[case::all_of_the_user("### EXTRA CONFIG ###\nNodeSet=a Feature=a\nPartitionName=a Nodes=a", &[])]
-    fn a_node_set_is_found_in_a_file(#[case] text: &str, #[case] expected: &[&str]) {
+    #[case::only_in_user_text("### EXTRA CONFIG ###\nNodeSet=a Feature=a\nPartitionName=a Nodes=a", &[])]
+    fn node_set_is_parsed_from_the_generated_part(#[case] text: &str, #[case] expected: &[&str]) {
         let found = NodeSet::in_file(text, "a");
         let name = found.iter().map(|set| set.name.as_ref());
         let options = found.iter().filter_map(|set| set.partition.as_ref()).map(AsRef::as_ref);
@@ -301,7 +301,7 @@ mod tests {
     #[case(1025, 2048)]
     #[case(10_000, 16_384)]
     #[case(u32::MAX, u32::MAX)]
-    fn the_node_table_holds_the_cluster(#[case] size: u32, #[case] expected: u32) {
+    fn max_node_count_is_a_power_of_two_of_at_least_1024(#[case] size: u32, #[case] expected: u32) {
         assert_eq!(max_node_count(size), expected);
     }
 }

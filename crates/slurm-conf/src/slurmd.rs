@@ -1,15 +1,14 @@
-//! The command line of slurmd: where its configuration comes from, and what it says about its own node.
+//! The command line of slurmd: the configuration server and the `--conf` description of its node.
 //!
-//! Images evaluate the arguments once more with a shell. The node's description is therefore wrapped in single
-//! quotes that are part of the argument, and nothing in it may end them but our own reference to the variable
-//! that holds the topology.
+//! The images evaluate the arguments once more in a shell. The description is therefore wrapped in single quotes that
+//! are part of the argument; only our own reference to the topology variable may end them.
 
 use crate::value::ConfName;
 use std::collections::{BTreeMap, BTreeSet};
 
 const TOPOLOGY_VARIABLE: &str = r#"'"$SLINKY_TOPOLOGY"'"#;
 
-/// Why a text is no list of `Key=Value` items.
+/// Why a text is not a list of `Key=Value` items.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ExtraItemError {
     /// An item without a key and `=`.
@@ -25,12 +24,12 @@ pub enum ExtraItemError {
     },
 }
 
-/// What the user adds to the description of a node: values by key.
+/// The user's additions to the description of a node: values by key.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ExtraItems(BTreeMap<String, Vec<String>>);
 
 impl ExtraItems {
-    /// Reads items separated by blanks. Keys that differ in case only are one key, and their values add up.
+    /// Parses items separated by blanks. Keys that differ only in case are the same key; their values are joined.
     pub fn parse(text: &str) -> Result<Self, ExtraItemError> {
         let mut items: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for item in text.split_whitespace() {
@@ -46,20 +45,20 @@ impl ExtraItems {
         Ok(Self(items))
     }
 
-    /// All values of a key, which is written with its first letter in upper case and the others in lower case.
+    /// All values of a key, given in its normalised form.
     fn values(&self, key: &str) -> &[String] {
         self.0.get(key).map_or(&[], Vec::as_slice)
     }
 }
 
-/// `CoreSpecCount` becomes `Corespeccount`: Slurm does not mind, and equal keys meet.
+/// `CoreSpecCount` becomes `Corespeccount`: Slurm ignores case, and equal keys become identical.
 fn normalised(key: &str) -> String {
     let mut characters = key.chars();
     characters.next().into_iter().flat_map(char::to_uppercase).collect::<String>()
         + &characters.as_str().to_lowercase()
 }
 
-/// The arguments of slurmd in a worker pod of the node set `name`, which fetches its configuration from `conf_server`.
+/// The arguments of slurmd in a worker pod of the node set `name`; it fetches its configuration from `conf_server`.
 pub fn slurmd_args(name: &ConfName, conf_server: &str, extra: &ExtraItems) -> Vec<String> {
     ["-Z", "--conf-server", conf_server, "--conf", &format!("'{}'", node_description(name, extra))]
         .map(str::to_owned)
@@ -76,7 +75,7 @@ fn node_description(name: &ConfName, extra: &ExtraItems) -> String {
     Vec::from_iter(items).join(" ")
 }
 
-/// The features of a worker: its node set, which the generated slurm.conf selects by, and the user's.
+/// The features of a worker: the name of its node set, by which slurm.conf selects it, and the user's.
 fn features(name: &ConfName, extra: &ExtraItems) -> String {
     let user = extra.values("Feature").iter().chain(extra.values("Features")).map(String::as_str);
     let features: BTreeSet<&str> =
@@ -103,7 +102,7 @@ mod tests {
     #[case("g", "Feature=b,,a Features=a,g topology=t", "'Features=a,b,g Topology=t'")]
     #[case("g", "CoreSpecCount=1 corespeccount=2 topology=t", "'Corespeccount=1,2 Features=g Topology=t'")]
     #[case("g", "Gres=gpu:a=1 topology=t", "'Features=g Gres=gpu:a=1 Topology=t'")]
-    fn the_node_describes_itself(#[case] name: &str, #[case] extra: &str, #[case] conf: &str) {
+    fn arguments_describe_the_node(#[case] name: &str, #[case] extra: &str, #[case] conf: &str) {
         let name = ConfName::new("name", name).unwrap();
         let args = slurmd_args(&name, "ctl.ns:6817", &ExtraItems::parse(extra).unwrap());
         assert_eq!(args, ["-Z", "--conf-server", "ctl.ns:6817", "--conf", conf]);
@@ -115,12 +114,12 @@ mod tests {
     #[case("=5", r#"malformed --conf item "=5": expected Key=Value"#)]
     #[case("Gres=a';reboot;'", r#"malformed --conf item "Gres=a';reboot;'": must not contain '\''"#)]
     #[case("Gres=$(id)", r#"malformed --conf item "Gres=$(id)": must not contain '$'"#)]
-    fn a_bad_item_is_quoted_in_the_error(#[case] extra: &str, #[case] message: &str) {
+    fn error_quotes_the_invalid_item(#[case] extra: &str, #[case] message: &str) {
         assert_eq!(ExtraItems::parse(extra).unwrap_err().to_string(), message);
     }
 
     #[test]
-    fn feature_and_features_stay_apart_until_they_are_rendered() {
+    fn feature_and_features_are_separate_keys_until_rendered() {
         let items = ExtraItems::parse("Features=a,b,c feature=d").unwrap();
         assert_eq!(items.values("Features"), ["a", "b", "c"]);
         assert_eq!(items.values("Feature"), ["d"]);

@@ -6,7 +6,7 @@ use crate::value::{ConfName, ConfValue, Secret};
 use crate::writer::Writer;
 use serde::Deserialize;
 
-/// Everything that slurmdbd.conf depends on.
+/// All inputs of slurmdbd.conf.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SlurmdbdConf {
@@ -17,7 +17,7 @@ pub struct SlurmdbdConf {
     pub jwks: bool,
     /// The database.
     pub storage: Storage,
-    /// Free text of the user, put in verbatim.
+    /// The user's free text, copied verbatim.
     #[serde(default)]
     pub extra_conf: String,
 }
@@ -30,7 +30,7 @@ pub struct Storage {
     pub host: ConfValue,
     /// Port of the database.
     pub port: u16,
-    /// User of the database. Without one the line stays, and [`check`](crate::check) reports it.
+    /// User of the database. Without one the value stays empty, and [`check`](crate::check) reports it.
     #[serde(default)]
     pub user: Option<ConfValue>,
     /// Name of the database.
@@ -40,7 +40,7 @@ pub struct Storage {
 }
 
 impl SlurmdbdConf {
-    /// Renders the file. It holds the password: it belongs in a Secret.
+    /// Renders the file. It contains the password, so it must be stored in a Secret.
     pub fn render(&self) -> String {
         let required = auth_options(self.jwks);
         let mut file = Writer::new('=');

@@ -1,6 +1,6 @@
 //! `sshd_config` of login and worker pods, and the authorized keys of root.
 //!
-//! The user's text is free here: it has a file section to itself, at the end.
+//! The user's text is not checked: it is the last section of the file.
 
 use crate::writer::{EXTRA_SECTION, Writer};
 
@@ -28,7 +28,7 @@ pub fn render_worker_sshd_config(extra: &str) -> String {
     render_sshd_config(WORKER, extra)
 }
 
-/// Unlike in Slurm's files, the extra section is there even when it is empty.
+/// Unlike Slurm's files, these have the extra section even if it is empty.
 fn render_sshd_config(options: &[(&str, &str)], extra: &str) -> String {
     let mut file = Writer::new(' ');
     file.section("GENERAL");
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_empty_extra_section_keeps_its_header_and_one_empty_line() {
+    fn empty_extra_section_keeps_its_header_and_one_empty_line() {
         assert_eq!(
             render_worker_sshd_config(""),
             "#\n### GENERAL ###\nInclude /etc/ssh/sshd_config.d/*.conf\nUsePAM yes\n\
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn the_users_text_is_verbatim() {
+    fn user_text_is_copied_verbatim() {
         let file = render_login_sshd_config("LoginGraceTime 600\n");
         assert!(
             file.ends_with("Subsystem sftp internal-sftp\n#\n### EXTRA CONFIG ###\nLoginGraceTime 600\n\n")

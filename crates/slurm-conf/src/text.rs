@@ -1,16 +1,16 @@
-//! How Slurm reads a configuration file: logical lines of `Key=Value` pairs.
+//! Parses a configuration file as Slurm does: logical lines of `Key=Value` pairs.
 //!
 //! A `#` starts a comment and a `\` at the end of a line joins it with the next one, unless a backslash escapes
 //! them. A value is a word, or anything but `"` between double quotes.
 
 use std::fmt::{self, Write};
 
-/// A line after comments are cut and continuations joined; never blank.
+/// A line without comments and with continuations joined; never blank.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LogicalLine {
     /// Number of its first physical line, from 1.
     pub number: usize,
-    /// Its text, without blanks at the end.
+    /// Its text, without trailing blanks.
     pub text: String,
 }
 
@@ -27,7 +27,7 @@ pub(crate) struct Pair<'a> {
 
 impl fmt::Display for Pair<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Without quotes, an empty value would be the word that follows.
+        // Slurm would read the next word as the value of an unquoted empty one.
         let is_quoted = self.value.is_empty() || self.value.contains(char::is_whitespace);
         let quote = if is_quoted { "\"" } else { "" };
         formatter.write_str(self.key)?;
@@ -36,7 +36,7 @@ impl fmt::Display for Pair<'_> {
     }
 }
 
-/// The part of a line that is no `Key=Value`.
+/// The rest of a line that is not `Key=Value`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Malformed<'a>(pub &'a str);
 
@@ -62,7 +62,7 @@ pub(crate) fn logical_lines(text: &str) -> Vec<LogicalLine> {
     lines
 }
 
-/// Cuts a line at the first `#` that no backslash escapes.
+/// Cuts a line at the first unescaped `#`.
 fn strip_comment(line: &str) -> &str {
     unescaped(line, '#').map_or(line, |at| &line[..at])
 }
@@ -79,7 +79,7 @@ pub(crate) fn unescaped(text: &str, wanted: char) -> Option<usize> {
     None
 }
 
-/// True if the text ends in a backslash that nothing escapes: Slurm goes on with the next line.
+/// True if the text ends in an unescaped backslash: Slurm joins it with the next line.
 pub(crate) fn continues(text: &str) -> bool {
     (text.len() - text.trim_end_matches('\\').len()) % 2 == 1
 }
@@ -88,7 +88,7 @@ fn strip_continuation(line: &str) -> (&str, bool) {
     if continues(line) { (&line[..line.len() - 1], true) } else { (line, false) }
 }
 
-/// Reads the pairs of a logical line, or says where it stops being one.
+/// Parses the pairs of a logical line; the error is the rest that is not a pair.
 pub(crate) fn pairs(line: &str) -> Result<Vec<Pair<'_>>, Malformed<'_>> {
     let mut pairs = Vec::new();
     let mut rest = line.trim_start();
@@ -110,7 +110,7 @@ fn pair(text: &str) -> Option<(Pair<'_>, &str)> {
     (!key.is_empty()).then_some((Pair { key, operator, value }, rest))
 }
 
-/// A quoted value must end at a blank; otherwise the quotes are ordinary characters of a word.
+/// A quoted value must end at a blank; otherwise the quotes are part of a word.
 fn value(text: &str) -> Option<(&str, &str)> {
     let quoted = text.strip_prefix('"').and_then(|inner| inner.split_once('"'));
     if let Some((value, rest)) = quoted
@@ -137,9 +137,9 @@ mod tests {
     #[case::escaped_backslash_before_comment("A=x\\\\# z", &[(1, "A=x\\\\")])]
     #[case::carriage_returns("A=1\r\nB=2\r\n", &[(1, "A=1"), (2, "B=2")])]
     #[case::continuation("A=1,\\\n2,\\\n3\nB=4", &[(1, "A=1,2,3"), (4, "B=4")])]
-    #[case::continuation_at_the_end("A=1\\", &[(1, "A=1")])]
-    #[case::escaped_backslash_at_the_end("A=1\\\\\nB=2", &[(1, "A=1\\\\"), (2, "B=2")])]
-    fn logical_lines_are_those_slurm_sees(#[case] text: &str, #[case] expected: &[(usize, &str)]) {
+    #[case::trailing_continuation("A=1\\", &[(1, "A=1")])]
+    #[case::trailing_escaped_backslash("A=1\\\\\nB=2", &[(1, "A=1\\\\"), (2, "B=2")])]
+    fn logical_lines_are_those_that_slurm_reads(#[case] text: &str, #[case] expected: &[(usize, &str)]) {
         let expected: Vec<_> = expected.iter().map(|(number, text)| (*number, (*text).to_owned())).collect();
         assert_eq!(texts(text), expected);
     }
@@ -151,7 +151,7 @@ mod tests {
     #[case("A=\"b c\" D=e", &[("A", "b c"), ("D", "e")])]
     #[case("A=\"b\"c", &[("A", "\"b\"c")])]
     #[case("", &[])]
-    fn pairs_of_a_line(#[case] line: &str, #[case] expected: &[(&str, &str)]) {
+    fn line_is_split_into_pairs(#[case] line: &str, #[case] expected: &[(&str, &str)]) {
         let found: Vec<_> = pairs(line).unwrap().iter().map(|pair| (pair.key, pair.value)).collect();
         assert_eq!(found, expected);
     }
@@ -161,7 +161,7 @@ mod tests {
     #[case("A=1 junk", "junk")]
     #[case("A=", "A=")]
     #[case("A=1 =2", "=2")]
-    fn a_line_that_is_no_list_of_pairs_says_where_it_breaks(#[case] line: &str, #[case] rest: &str) {
+    fn malformed_line_reports_the_rest_that_is_not_a_pair(#[case] line: &str, #[case] rest: &str) {
         assert_eq!(pairs(line), Err(Malformed(rest)));
     }
 }

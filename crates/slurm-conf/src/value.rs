@@ -1,7 +1,7 @@
-//! User text that is safe to put on a configuration line.
+//! User text that is safe on a configuration line.
 //!
-//! Each type can only hold text that Slurm reads back as exactly that text. The errors name the field and the
-//! offending character, never the text itself: it may be a password.
+//! Each type holds only text that Slurm reads back unchanged. Errors name the field and the offending character, never
+//! the text itself: it may be a password.
 
 use crate::text;
 use serde::Deserialize;
@@ -10,42 +10,42 @@ use std::fmt;
 /// Why a text cannot be written on a configuration line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
-    /// There is nothing to write.
+    /// The text is empty.
     #[error("must not be empty")]
     Empty,
     /// A character that Slurm would not read as part of the value.
     #[error("must not contain {0:?}")]
     Character(char),
-    /// A `#` starts a comment.
+    /// An unescaped `#` starts a comment.
     #[error("must not contain '#', which starts a comment (write \\# to mean the character)")]
     Comment,
-    /// A blank ends a value that is not in double quotes.
+    /// A blank ends an unquoted value.
     #[error("must not contain {0:?} unless the whole value is in double quotes")]
     Blank(char),
-    /// A backslash at the end joins the line with the next one.
+    /// A trailing backslash joins the line with the next one.
     #[error("must not end in a backslash, which joins the line with the next one")]
     Continuation,
-    /// The text is more than one line.
+    /// The text has several lines.
     #[error("must be a single line")]
     SeveralLines,
 }
 
-/// A field whose text cannot be written.
+/// A field with invalid text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field} {problem}")]
 pub struct ValueError {
-    /// The field, as the user knows it.
+    /// The field, by its name in the API.
     pub field: String,
     /// What is wrong with its text.
     pub problem: Problem,
 }
 
-/// One value: a word, or a text in double quotes.
+/// One value: a word, or text in double quotes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(try_from = "String")]
 pub struct ConfValue(String);
 
-/// The name of a node set, partition or file: a word free of everything that structures a list or an option.
+/// The name of a node set, partition or file: a word without the separators of lists and options.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(try_from = "String")]
 pub struct ConfName(String);
@@ -61,13 +61,13 @@ pub struct ConfLine(String);
 pub struct Secret(ConfValue);
 
 impl ConfValue {
-    /// Takes `text` as the value of `field`.
+    /// Checks `text` as the value of `field`.
     pub fn new(field: &str, text: &str) -> Result<Self, ValueError> {
         Self::parse(text).map_err(|problem| ValueError { field: field.to_owned(), problem })
     }
 
     fn parse(text: &str) -> Result<Self, Problem> {
-        refuse_control_characters(text)?;
+        reject_control_characters(text)?;
         let quoted = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
         let inner = quoted.unwrap_or(text);
         if inner.is_empty() {
@@ -90,7 +90,7 @@ impl ConfValue {
 }
 
 impl ConfName {
-    /// Takes `text` as the name in `field`.
+    /// Checks `text` as the name in `field`.
     pub fn new(field: &str, text: &str) -> Result<Self, ValueError> {
         Self::parse(text).map_err(|problem| ValueError { field: field.to_owned(), problem })
     }
@@ -107,7 +107,7 @@ impl ConfName {
 }
 
 impl ConfLine {
-    /// Takes `text` as the options in `field`. Comments and line breaks that Slurm would drop are dropped here.
+    /// Checks `text` as the options in `field`. Removes comments and line breaks that Slurm ignores.
     pub fn new(field: &str, text: &str) -> Result<Self, ValueError> {
         Self::parse(text).map_err(|problem| ValueError { field: field.to_owned(), problem })
     }
@@ -118,12 +118,12 @@ impl ConfLine {
         if lines.next().is_some() {
             return Err(Problem::SeveralLines);
         }
-        refuse_control_characters(line.replace('\t', " ").as_str())?;
+        reject_control_characters(line.replace('\t', " ").as_str())?;
         Ok(Self(line))
     }
 
-    /// Taken for the options of a partition, the same partition closed to new jobs: those that it has go on. A line that
-    /// Slurm cannot read stays as it is.
+    /// For the options of a partition: the same options with `State=DRAIN`, which rejects new jobs and lets existing
+    /// ones run. A line that Slurm cannot read is returned unchanged.
     #[must_use]
     pub fn closed_to_new_jobs(&self) -> Self {
         let Ok(pairs) = text::pairs(&self.0) else { return self.clone() };
@@ -134,18 +134,18 @@ impl ConfLine {
 }
 
 impl Secret {
-    /// Takes `text` as the secret value of `field`.
+    /// Checks `text` as the secret value of `field`.
     pub fn new(field: &str, text: &str) -> Result<Self, ValueError> {
         ConfValue::new(field, text).map(Self)
     }
 
-    /// The text, to be written into the file and nowhere else.
+    /// The text; write it into the configuration file only.
     pub(crate) fn expose(&self) -> &str {
         self.0.as_ref()
     }
 }
 
-fn refuse_control_characters(text: &str) -> Result<(), Problem> {
+fn reject_control_characters(text: &str) -> Result<(), Problem> {
     text.chars().find(|c| c.is_control()).map_or(Ok(()), |character| Err(Problem::Character(character)))
 }
 
@@ -155,7 +155,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// What the three text types have in common: they show their text and are read through their checks.
+/// Display, access and checked deserialization for the three text types.
 macro_rules! checked_text {
     ($($name:ident),*) => {$(
         impl AsRef<str> for $name {
@@ -195,7 +195,7 @@ mod tests {
     #[case("a\"b")]
     #[case("p\\#w")]
     #[case("back\\\\")]
-    fn a_value_slurm_reads_back_is_taken(#[case] text: &str) {
+    fn value_that_slurm_reads_back_is_accepted(#[case] text: &str) {
         assert_eq!(ConfValue::new("f", text).unwrap().as_ref(), text);
     }
 
@@ -212,7 +212,7 @@ mod tests {
     #[case("\"open", Problem::Character('"'))]
     #[case("\"a\"b\"", Problem::Character('"'))]
     #[case("a\\", Problem::Continuation)]
-    fn a_value_that_would_leave_its_place_is_refused(#[case] text: &str, #[case] problem: Problem) {
+    fn value_that_slurm_would_read_differently_is_rejected(#[case] text: &str, #[case] problem: Problem) {
         assert_eq!(ConfValue::new("f", text).unwrap_err().problem, problem);
     }
 
@@ -223,7 +223,7 @@ mod tests {
     #[case("a,b", Some(Problem::Character(',')))]
     #[case("a=b", Some(Problem::Character('=')))]
     #[case("n[1-2]", Some(Problem::Character('[')))]
-    fn names_are_single_words(#[case] text: &str, #[case] problem: Option<Problem>) {
+    fn name_is_a_single_word(#[case] text: &str, #[case] problem: Option<Problem>) {
         assert_eq!(ConfName::new("f", text).err().map(|error| error.problem), problem);
     }
 
@@ -236,25 +236,25 @@ mod tests {
     #[case("State=UP\\", Ok("State=UP"))]
     #[case("State=UP\nSlurmUser=root", Err(Problem::SeveralLines))]
     #[case("State=UP\0", Err(Problem::Character('\0')))]
-    fn the_options_of_a_line_are_one_line(#[case] text: &str, #[case] expected: Result<&str, Problem>) {
+    fn options_are_one_logical_line(#[case] text: &str, #[case] expected: Result<&str, Problem>) {
         let found = ConfLine::new("f", text);
         assert_eq!(found.as_ref().map(AsRef::as_ref).map_err(|error| error.problem), expected);
     }
 
     #[rstest]
     #[case::added("Default=YES", "Default=YES State=DRAIN")]
-    #[case::the_only_one("", "State=DRAIN")]
+    #[case::no_options("", "State=DRAIN")]
     #[case::replaced("state=UP Default=YES", "Default=YES State=DRAIN")]
-    #[case::as_it_is("Default=YES State=DRAIN", "Default=YES State=DRAIN")]
-    #[case::others_as_they_are(r#"AllowGroups="a b" X+=1 State=UP"#, r#"AllowGroups="a b" X+=1 State=DRAIN"#)]
-    #[case::empty_ones_too(r#"State=UP QOS="" Default=YES"#, r#"QOS="" Default=YES State=DRAIN"#)]
+    #[case::already_drained("Default=YES State=DRAIN", "Default=YES State=DRAIN")]
+    #[case::others_unchanged(r#"AllowGroups="a b" X+=1 State=UP"#, r#"AllowGroups="a b" X+=1 State=DRAIN"#)]
+    #[case::empty_values_unchanged(r#"State=UP QOS="" Default=YES"#, r#"QOS="" Default=YES State=DRAIN"#)]
     #[case::unreadable("State=UP junk", "State=UP junk")]
-    fn a_partition_is_closed_by_its_state(#[case] line: &str, #[case] expected: &str) {
+    fn partition_is_closed_by_state_drain(#[case] line: &str, #[case] expected: &str) {
         assert_eq!(ConfLine::new("f", line).unwrap().closed_to_new_jobs().as_ref(), expected);
     }
 
     #[test]
-    fn an_error_names_the_field_and_the_character_but_not_the_text() {
+    fn error_names_field_and_character_but_not_the_text() {
         let message = Secret::new("storageConfig.passwordKeyRef", "hush hush").unwrap_err().to_string();
         assert_eq!(
             message,

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-/// A file in the making: sections of `Key<separator>Value` lines.
+/// A configuration file under construction: sections of `Key<separator>Value` lines.
 ///
 /// The header lines are part of the content hashes that pods carry, so their bytes never change.
 pub(crate) struct Writer {
@@ -28,7 +28,7 @@ impl Writer {
         self.raw(&format!("{key}{separator}{value}"));
     }
 
-    /// Writes text as it is, ended by a line break of our own.
+    /// Writes text verbatim and a line break.
     pub fn raw(&mut self, text: &str) {
         self.text.push_str(text);
         self.text.push('\n');
@@ -48,7 +48,7 @@ impl Writer {
     }
 }
 
-/// The line that a section begins with.
+/// The header line of a section.
 pub(crate) fn header(title: &str) -> String {
     format!("### {title} ###")
 }

@@ -1,5 +1,5 @@
-//! Findings in rendered files. What is an error here was seen to stop slurmctld 26.05.
-#![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+//! Findings in rendered files. Each error here was observed to stop slurmctld 26.05.
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use rstest::rstest;
 use slurm_conf::check::{Severity, check_slurm_conf, check_slurmdbd_conf};
@@ -26,7 +26,7 @@ fn conf(extra_conf: &str) -> SlurmConf {
     }
 }
 
-/// The findings in a file with that extra text; lines are counted from the start of that text.
+/// The findings in a file with this extra text; line numbers are relative to the extra text.
 fn findings(extra: &str, nodes: Option<&[&str]>) -> Vec<(Severity, usize, String)> {
     let text = conf(extra).render();
     let start = text.lines().position(|line| line == "### EXTRA CONFIG ###").unwrap() + 1;
@@ -40,16 +40,16 @@ fn findings(extra: &str, nodes: Option<&[&str]>) -> Vec<(Severity, usize, String
 
 #[rstest]
 #[case::ordinary("MinJobAge=2\nPartitionName=all Nodes=ALL Default=YES\nPartitionName=x Nodes=gpu\n")]
-#[case::case_matters_in_names("PartitionName=GPU Nodes=gpu")]
-#[case::defaults_repeat("PartitionName=DEFAULT State=UP\nPartitionName=DEFAULT MaxTime=1")]
+#[case::names_are_case_sensitive("PartitionName=GPU Nodes=gpu")]
+#[case::repeated_defaults("PartitionName=DEFAULT State=UP\nPartitionName=DEFAULT MaxTime=1")]
 #[case::include("Include /etc/slurm/more.conf")]
 #[case::restored_options("SlurmctldParameters=enable_stepmgr\nAuthInfo=cred_expire=300")]
-#[case::prologs_add_up("Prolog=a\nProlog=b")]
-#[case::own_nodes("NodeName=n[1-3] CPUs=1\nPartitionName=p Nodes=n[1-2],gpu")]
-#[case::odd_hostlists_that_slurm_reads("NodeName=gpu] CPUs=1\nNodeName=n[1-] CPUs=1")]
+#[case::repeated_prologs("Prolog=a\nProlog=b")]
+#[case::static_nodes("NodeName=n[1-3] CPUs=1\nPartitionName=p Nodes=n[1-2],gpu")]
+#[case::odd_hostlists_that_slurm_accepts("NodeName=gpu] CPUs=1\nNodeName=n[1-] CPUs=1")]
 #[case::node_set_of_nodes("NodeSet=s Nodes=anything\nPartitionName=p Nodes=s")]
 #[case::comments_and_continuations("# PartitionName=gpu\nPartitionName=p \\\n  Nodes=ALL # x")]
-fn what_slurm_takes_as_meant_is_not_reported(#[case] extra: &str) {
+fn valid_configuration_has_no_findings(#[case] extra: &str) {
     assert_eq!(findings(extra, Some(&[])), []);
 }
 
@@ -60,21 +60,29 @@ fn what_slurm_takes_as_meant_is_not_reported(#[case] extra: &str) {
 #[case("PartitionName=gpu Nodes=ALL", 1, "partition gpu is defined twice")]
 #[case("PartitionName=p Nodes=gpu,nosuch", 1, "partition p: nosuch is neither a node set nor a node")]
 #[case("PartitionName=p Nodes=n[1-9]", 1, "partition p: n3 is neither a node set nor a node")]
-#[case("NodeName=gpu[0- CPUs=1", 1, "nodename: a bracket of the hostlist is left open")]
-#[case("NodeName=n[1-2],m[3 CPUs=1", 1, "nodename: a bracket of the hostlist is left open")]
-#[case("PartitionName=p Nodes=n[1-", 1, "partition p: a bracket of the hostlist is left open")]
-#[case("NodeName=s CPUs=1\nNodeSet=s Feature=f", 2, "node set s has the name of a node")]
-fn what_stops_slurm_is_an_error(#[case] extra: &str, #[case] line: usize, #[case] message: &str) {
+#[case("NodeName=gpu[0- CPUs=1", 1, "nodename: the hostlist has an unclosed bracket")]
+#[case("NodeName=n[1-2],m[3 CPUs=1", 1, "nodename: the hostlist has an unclosed bracket")]
+#[case("PartitionName=p Nodes=n[1-", 1, "partition p: the hostlist has an unclosed bracket")]
+#[case("NodeName=s CPUs=1\nNodeSet=s Feature=f", 2, "node set s has the same name as a node")]
+fn configuration_that_stops_slurmctld_is_an_error(
+    #[case] extra: &str,
+    #[case] line: usize,
+    #[case] message: &str,
+) {
     assert_eq!(findings(extra, Some(&["n1", "n2"])), [(Severity::Error, line, message.to_owned())]);
 }
 
 #[rstest]
-#[case("MinJobAge=5\nminjobage=6", 2, "minjobage is already set on line LINE, the last one counts")]
-#[case("AuthType=auth/munge", 1, "authtype replaces what the operator sets on line 20")]
-#[case("MinJobAge=5 MaxJobCount=7", 1, "minjobage: Slurm takes a single option on such a line")]
+#[case("MinJobAge=5\nminjobage=6", 2, "minjobage is already set on line LINE; Slurm uses the last value")]
+#[case("AuthType=auth/munge", 1, "authtype overrides the operator's value on line 20")]
+#[case("MinJobAge=5 MaxJobCount=7", 1, "minjobage: Slurm accepts a single option on this line")]
 #[case("NodeSet=gpu Feature=other", 1, "node set gpu is defined twice")]
-#[case("PartitionName=p Nodes=gpu-[0-3]", 1, "partition p: gpu-0 is no node set of this file")]
-fn what_slurm_may_take_is_a_warning(#[case] extra: &str, #[case] line: usize, #[case] message: &str) {
+#[case("PartitionName=p Nodes=gpu-[0-3]", 1, "partition p: gpu-0 is not a node set of this file")]
+fn configuration_that_slurm_may_accept_is_a_warning(
+    #[case] extra: &str,
+    #[case] line: usize,
+    #[case] message: &str,
+) {
     let before =
         conf(extra).render().lines().position(|line| line == "MinJobAge=5").map_or(0, |index| index + 1);
     let message = message.replace("LINE", &before.to_string());
@@ -82,7 +90,7 @@ fn what_slurm_may_take_is_a_warning(#[case] extra: &str, #[case] line: usize, #[
 }
 
 #[test]
-fn node_sets_that_share_a_name_are_found() {
+fn node_sets_with_the_same_name_are_reported() {
     let mut conf = conf("");
     let twin = conf.node_sets["gpu"].clone();
     conf.node_sets.insert("other".to_owned(), twin);
@@ -92,7 +100,7 @@ fn node_sets_that_share_a_name_are_found() {
 }
 
 #[test]
-fn no_message_repeats_a_value() {
+fn messages_contain_no_values() {
     let findings = check_slurmdbd_conf("StoragePass=open sesame\nStorageUser=\n");
     let messages: Vec<_> = findings.iter().map(|finding| finding.message.as_str()).collect();
     assert_eq!(

@@ -1,4 +1,4 @@
-//! Hostlists against what Slurm 26.05 prints, and against themselves.
+//! Hostlists compared with the output of Slurm 26.05, and round trips.
 
 use proptest::prelude::*;
 use rstest::rstest;
@@ -68,17 +68,17 @@ fn hostlists_expand_as_scontrol_expands_them(#[case] hostlist: &str, #[case] nam
 #[case("n[0-18446744073709551615]", HostlistError::TooMany)]
 #[case("a[1-999]b[1-999]c[1-999]d[1-999]e[1-999]f[1-999]g[1-999]h[1-999]", HostlistError::TooMany)]
 #[case("a[1-40000],b[1-40000]", HostlistError::TooMany)]
-fn what_is_no_hostlist_is_refused(#[case] hostlist: &str, #[case] error: HostlistError) {
+fn invalid_hostlist_is_rejected(#[case] hostlist: &str, #[case] error: HostlistError) {
     assert_eq!(expand(hostlist), Err(error));
 }
 
 #[test]
-fn the_largest_range_that_slurm_takes_is_taken() {
+fn largest_range_of_slurm_is_accepted() {
     assert_eq!(expand("n[1-65536]").unwrap().len(), MAX_HOSTS);
 }
 
 #[test]
-fn a_set_is_sorted_by_number_and_free_of_repetitions() {
+fn set_is_sorted_by_number_without_duplicates() {
     assert_eq!(fold_set(["n10", "login", "n2", "n1", "n2", "n02", "m1"]), "login,m1,n[1-2,02,10]");
 }
 
@@ -92,20 +92,20 @@ fn name() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn expanding_what_was_folded_gives_the_names_back(names in prop::collection::vec(name(), 0..60)) {
+    fn expanding_a_folded_list_returns_the_names(names in prop::collection::vec(name(), 0..60)) {
         let folded = fold(names.iter().map(String::as_str));
         prop_assert_eq!(expand(&folded).unwrap(), names);
     }
 
     #[test]
-    fn folding_what_was_expanded_is_stable(names in prop::collection::vec(name(), 0..60)) {
+    fn folding_an_expanded_list_returns_the_same_hostlist(names in prop::collection::vec(name(), 0..60)) {
         let folded = fold(names.iter().map(String::as_str));
-        let again = expand(&folded).unwrap();
-        prop_assert_eq!(fold(again.iter().map(String::as_str)), folded);
+        let expanded = expand(&folded).unwrap();
+        prop_assert_eq!(fold(expanded.iter().map(String::as_str)), folded);
     }
 
     #[test]
-    fn no_text_makes_the_parser_panic_or_swell(text in "[a-b0-9,\\[\\]\\- ]{0,40}") {
+    fn parser_neither_panics_nor_exceeds_the_limit(text in "[a-b0-9,\\[\\]\\- ]{0,40}") {
         if let Ok(names) = expand(&text) {
             prop_assert!(names.len() <= MAX_HOSTS);
         }

@@ -1,5 +1,5 @@
-//! Each input under `inputs/` renders to the snapshot of its name, byte for byte.
-#![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+//! Each input under `inputs/` renders to its snapshot, byte for byte.
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use serde::de::DeserializeOwned;
 use slurm_conf::check::{Severity, check_slurm_conf, check_slurmdbd_conf};
@@ -39,9 +39,9 @@ fn slurmdbd_conf() {
     });
 }
 
-/// Snapshots do not show how a file ends.
+/// insta snapshots do not preserve trailing line breaks.
 #[test]
-fn a_file_ends_in_one_line_break_after_the_users_own() {
+fn file_ends_in_one_line_break_after_the_user_text() {
     let mut conf: SlurmConf = read(Path::new("tests/inputs/slurm/minimal.yaml"));
     assert!(conf.render().ends_with("\nAccountingStorageType=accounting_storage/none\n"));
     conf.extra_conf = "MinJobAge=2".to_owned();
@@ -51,7 +51,7 @@ fn a_file_ends_in_one_line_break_after_the_users_own() {
 }
 
 #[test]
-fn a_database_without_a_user_is_found_by_the_check() {
+fn missing_database_user_is_reported() {
     let conf: SlurmdbdConf = read(Path::new("tests/inputs/slurmdbd/minimal.yaml"));
     let lines: Vec<_> = check_slurmdbd_conf(&conf.render()).into_iter().map(|finding| finding.line).collect();
     let user = conf.render().lines().position(|line| line == "StorageUser=").unwrap() + 1;
@@ -59,7 +59,7 @@ fn a_database_without_a_user_is_found_by_the_check() {
 }
 
 #[test]
-fn another_layout_of_a_file_means_the_same_and_another_value_does_not() {
+fn files_with_another_layout_are_equivalent_and_with_another_value_are_not() {
     let conf: SlurmConf = read(Path::new("tests/inputs/slurm/everything.yaml"));
     let text = conf.render();
     let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
@@ -69,7 +69,7 @@ fn another_layout_of_a_file_means_the_same_and_another_value_does_not() {
 }
 
 #[test]
-fn an_input_whose_text_leaves_its_line_is_refused() {
+fn input_with_text_that_leaves_its_line_is_rejected() {
     let input = fs::read_to_string("tests/inputs/slurm/minimal.yaml").unwrap();
     let broken = input.replace("slurm_lab", "'slurm_lab SlurmUser=root'");
     assert!(

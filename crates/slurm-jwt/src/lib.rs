@@ -1,6 +1,6 @@
-//! JSON web tokens as Slurm's auth/jwt takes them: HS256, the user in the claim `sun`.
+//! JSON web tokens for Slurm's auth/jwt: HS256, with the user in the claim `sun`.
 //!
-//! Pure: time comes in as an argument, nothing is read or sent. Knows nothing of who asks for a token and why.
+//! Pure functions: the time is an argument, no I/O.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -10,50 +10,50 @@ use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 use std::fmt;
 
-/// The claim `iss` of every token made here.
+/// The claim `iss` of every token minted here.
 pub const ISSUER: &str = "slurm-operator";
 
-/// The longest life of a token: one second less than what Slurm reads as "for ever".
+/// The longest lifetime of a token: one second less than the value that Slurm reads as "infinite".
 pub const MAX_LIFETIME: SignedDuration = SignedDuration::from_secs(2_147_483_646);
 
-/// Why a key or a token is not usable.
+/// Why a key or a token is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum JwtError {
     /// slurmctld does not start with an empty key.
     #[error("the signing key is empty")]
     EmptyKey,
-    /// Not three parts of base64 with JSON in the first two, or a claim of the wrong type.
+    /// Not three base64 parts with JSON in the first two, or a claim of the wrong type.
     #[error("not a JSON web token")]
     Malformed(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// Something other than HS256.
+    /// The algorithm is not HS256.
     #[error("unexpected algorithm {0:?}")]
     Algorithm(String),
-    /// Made with another key, or changed since.
+    /// Signed with another key, or modified.
     #[error("the signature does not match the key")]
     Signature,
-    /// Its time is over, since this second of UNIX time.
+    /// Expired at this UNIX time, in seconds.
     #[error("expired at {0} s of UNIX time")]
     Expired(i64),
-    /// Its time has not come before this second of UNIX time.
+    /// Not valid before this UNIX time, in seconds.
     #[error("not valid before {0} s of UNIX time")]
     NotYetValid(i64),
 }
 
-/// The key that slurmctld shares with those who make tokens. Never printed.
+/// The key that slurmctld shares with the issuers of tokens. Never printed.
 #[derive(Clone)]
 pub struct SigningKey(Hmac<Sha256>);
 
 impl SigningKey {
-    /// Takes the bytes as they are: no trimming, no decoding, any length but zero.
+    /// Uses the bytes verbatim: no trimming, no decoding, any length but zero.
     pub fn new(bytes: &[u8]) -> Result<Self, JwtError> {
         if bytes.is_empty() {
             return Err(JwtError::EmptyKey);
         }
-        // HMAC takes keys of every length; the error type is there for other constructions.
+        // HMAC accepts keys of any length; only other MACs return this error.
         Hmac::new_from_slice(bytes).map(Self).map_err(|_| JwtError::EmptyKey)
     }
 
-    fn signing(&self, message: &str) -> Hmac<Sha256> {
+    fn mac(&self, message: &str) -> Hmac<Sha256> {
         self.0.clone().chain_update(message)
     }
 }
@@ -64,31 +64,31 @@ impl fmt::Debug for SigningKey {
     }
 }
 
-/// What a token says. Times are whole seconds: Slurm refuses others.
+/// The claims of a token. Times are whole seconds: Slurm rejects fractions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claims {
-    /// Who made it.
+    /// Issuer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub iss: Option<String>,
-    /// Tells it from all others.
+    /// Unique id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jti: Option<String>,
-    /// When it was made.
+    /// Time of issue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub iat: Option<i64>,
-    /// From when on it is valid.
+    /// Start of validity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nbf: Option<i64>,
-    /// From when on it is not valid any more.
+    /// Expiry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exp: Option<i64>,
-    /// The Slurm user as whom its bearer acts.
+    /// The Slurm user of the token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sun: Option<String>,
 }
 
 impl Claims {
-    /// Claims of a new token for `user`, valid from `now` on. The lifetime is cut to what Slurm can hold.
+    /// Claims of a new token for `user`, valid from `now`. The lifetime is limited to [`MAX_LIFETIME`].
     pub fn new(user: &str, now: Timestamp, lifetime: SignedDuration) -> Self {
         let issued = now.as_second();
         let lifetime = lifetime.clamp(SignedDuration::ZERO, MAX_LIFETIME);
@@ -102,18 +102,18 @@ impl Claims {
         }
     }
 
-    /// When it was made, if it says so.
+    /// Time of issue, if the token has one.
     pub fn issued_at(&self) -> Option<Timestamp> {
         timestamp(self.iat)
     }
 
-    /// From when on it is not valid any more, if it says so.
+    /// Expiry, if the token has one.
     pub fn expires_at(&self) -> Option<Timestamp> {
         timestamp(self.exp)
     }
 }
 
-/// Seconds that no calendar holds are as good as none.
+/// `None` also for seconds outside of the range of `Timestamp`.
 fn timestamp(seconds: Option<i64>) -> Option<Timestamp> {
     seconds.and_then(|seconds| Timestamp::from_second(seconds).ok())
 }
@@ -125,17 +125,17 @@ struct Header {
     typ: Option<String>,
 }
 
-/// The signed token with these claims.
+/// Signs a token with these claims.
 pub fn mint(claims: &Claims, key: &SigningKey) -> String {
     let header = Header { alg: ALGORITHM.to_owned(), typ: Some("JWT".to_owned()) };
     let message = format!("{}.{}", encode(&header), encode(claims));
-    let signature = key.signing(&message).finalize().into_bytes();
+    let signature = key.mac(&message).finalize().into_bytes();
     format!("{message}.{}", URL_SAFE_NO_PAD.encode(signature))
 }
 
-/// The claims of a token that was signed with `key`, whether or not its time is over.
+/// The claims of a token that was signed with `key`, expired or not.
 ///
-/// For those who want to know until when a token is, or was, good. To let somebody in, use [`verify`].
+/// For inspection, for example of the expiry. To authenticate a user, use [`verify`].
 pub fn parse(token: &str, key: &SigningKey) -> Result<Claims, JwtError> {
     let (message, signature) = token.rsplit_once('.').ok_or_else(|| malformed("fewer than three parts"))?;
     let (header, claims) = message.split_once('.').ok_or_else(|| malformed("fewer than three parts"))?;
@@ -144,7 +144,7 @@ pub fn parse(token: &str, key: &SigningKey) -> Result<Claims, JwtError> {
         return Err(JwtError::Algorithm(header.alg));
     }
     let signature = URL_SAFE_NO_PAD.decode(signature).map_err(malformed)?;
-    key.signing(message).verify_slice(&signature).map_err(|_| JwtError::Signature)?;
+    key.mac(message).verify_slice(&signature).map_err(|_| JwtError::Signature)?;
     decode(claims)
 }
 
@@ -162,7 +162,7 @@ pub fn verify(token: &str, key: &SigningKey, now: Timestamp) -> Result<Claims, J
 const ALGORITHM: &str = "HS256";
 
 fn encode(part: &impl Serialize) -> String {
-    // Strings and numbers alone: there is nothing that JSON could not hold.
+    // Strings and numbers only: serialization cannot fail.
     URL_SAFE_NO_PAD.encode(serde_json::to_vec(part).unwrap_or_default())
 }
 
@@ -181,7 +181,7 @@ mod tests {
     use rstest::rstest;
 
     const NOW: i64 = 1_800_000_000;
-    const QUARTER: SignedDuration = SignedDuration::from_mins(15);
+    const LIFETIME: SignedDuration = SignedDuration::from_mins(15);
 
     fn at(seconds: i64) -> Timestamp {
         Timestamp::from_second(seconds).unwrap()
@@ -192,18 +192,18 @@ mod tests {
     }
 
     fn token() -> String {
-        mint(&Claims::new("slurm", at(NOW), QUARTER), &key())
+        mint(&Claims::new("slurm", at(NOW), LIFETIME), &key())
     }
 
-    fn forged(header: &str, claims: &str) -> String {
+    fn signed(header: &str, claims: &str) -> String {
         let message = format!("{}.{}", URL_SAFE_NO_PAD.encode(header), URL_SAFE_NO_PAD.encode(claims));
-        let signature = key().signing(&message).finalize().into_bytes();
+        let signature = key().mac(&message).finalize().into_bytes();
         format!("{message}.{}", URL_SAFE_NO_PAD.encode(signature))
     }
 
-    /// The example of RFC 7515, appendix A.1: its key, its message, its signature.
+    /// The example of RFC 7515, appendix A.1.
     #[test]
-    fn signs_like_the_standard() {
+    fn rfc_7515_example_is_accepted() {
         let key = URL_SAFE_NO_PAD
             .decode("AyM1SysPpbyDfgZld3umj1qzKObwVMkoqQ-EstJQLr_T-1qS0gZH75aKtMN3Yj0iPS4hcgUuTwjAzZr1Z9CAow")
             .unwrap();
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn carries_the_claims_that_slurm_wants() {
+    fn token_has_the_claims_that_slurm_requires() {
         let token = token();
         let parts: Vec<&str> = token.split('.').collect();
         let json = |part: &str| -> serde_json::Value { decode(part).unwrap() };
@@ -230,30 +230,33 @@ mod tests {
     }
 
     #[test]
-    fn two_tokens_of_one_second_differ() {
+    fn tokens_of_the_same_second_differ() {
         assert_ne!(token(), token());
     }
 
     #[rstest]
     #[case::negative(SignedDuration::from_secs(-5), 0)]
-    #[case::beyond_slurm(SignedDuration::MAX, 2_147_483_646)]
+    #[case::above_the_maximum(SignedDuration::MAX, 2_147_483_646)]
     #[case::fraction(SignedDuration::from_millis(1500), 1)]
-    fn lifetime_is_cut_to_whole_seconds_that_slurm_holds(#[case] life: SignedDuration, #[case] seconds: i64) {
+    fn lifetime_is_limited_to_whole_seconds_within_the_maximum(
+        #[case] life: SignedDuration,
+        #[case] seconds: i64,
+    ) {
         assert_eq!(Claims::new("slurm", at(NOW), life).exp, Some(NOW + seconds));
     }
 
     #[rstest]
-    #[case::at_once(0, true)]
+    #[case::at_issue(0, true)]
     #[case::last_second(899, true)]
-    #[case::expiry_itself(900, false)]
-    #[case::before_it_began(-1, false)]
-    fn is_valid_from_nbf_up_to_but_without_exp(#[case] after: i64, #[case] valid: bool) {
-        let seen = verify(&token(), &key(), at(NOW + after));
-        assert_eq!(seen.is_ok(), valid, "{seen:?}");
+    #[case::at_expiry(900, false)]
+    #[case::before_nbf(-1, false)]
+    fn token_is_valid_from_nbf_until_before_exp(#[case] after: i64, #[case] valid: bool) {
+        let verified = verify(&token(), &key(), at(NOW + after));
+        assert_eq!(verified.is_ok(), valid, "{verified:?}");
     }
 
     #[test]
-    fn an_expired_token_still_tells_when_it_expired() {
+    fn expired_token_can_still_be_parsed() {
         assert!(
             matches!(verify(&token(), &key(), at(NOW + 901)), Err(JwtError::Expired(end)) if end == NOW + 900)
         );
@@ -261,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn another_key_and_another_claim_are_found_out() {
+    fn wrong_key_and_modified_claims_fail_the_signature_check() {
         let other = SigningKey::new(b"x").unwrap();
         assert!(matches!(parse(&token(), &other), Err(JwtError::Signature)));
         let token = token();
@@ -276,26 +279,26 @@ mod tests {
     #[case::two_parts("a.b")]
     #[case::not_base64("!.!.!")]
     #[case::not_json("YQ.YQ.YQ")]
-    fn what_is_no_token_is_malformed(#[case] text: &str) {
+    fn invalid_text_is_malformed(#[case] text: &str) {
         assert!(matches!(parse(text, &key()), Err(JwtError::Malformed(_))));
     }
 
     #[rstest]
     #[case::none("none")]
     #[case::longer_hash("HS512")]
-    fn other_algorithms_are_refused(#[case] algorithm: &str) {
-        let token = forged(&format!(r#"{{"alg":"{algorithm}"}}"#), "{}");
+    fn other_algorithms_are_rejected(#[case] algorithm: &str) {
+        let token = signed(&format!(r#"{{"alg":"{algorithm}"}}"#), "{}");
         assert!(matches!(parse(&token, &key()), Err(JwtError::Algorithm(name)) if name == algorithm));
     }
 
     #[test]
-    fn a_fractional_expiry_is_malformed_as_it_is_for_slurm() {
-        let token = forged(r#"{"alg":"HS256"}"#, r#"{"exp":1800000000.5}"#);
+    fn fractional_expiry_is_malformed() {
+        let token = signed(r#"{"alg":"HS256"}"#, r#"{"exp":1800000000.5}"#);
         assert!(matches!(parse(&token, &key()), Err(JwtError::Malformed(_))));
     }
 
     #[test]
-    fn a_key_is_not_empty_and_never_printed() {
+    fn key_is_not_empty_and_never_printed() {
         assert!(matches!(SigningKey::new(b""), Err(JwtError::EmptyKey)));
         assert_eq!(format!("{:?}", key()), "SigningKey(..)");
     }

@@ -169,7 +169,7 @@ async fn invalid_spec_is_reported_and_changes_no_child() -> Result<()> {
         (
             json!({ "extraConf": "NodeName=gpu[0- CPUs=1" }),
             "ConfigRefused",
-            "nodename: a bracket of the hostlist is left open",
+            "nodename: the hostlist has an unclosed bracket",
         ),
         (json!({ "configFileRefs": [{ "name": "../x" }] }), "InvalidSpec", "\"../x\" cannot be the name"),
         (json!({ "slurmKeyRef": { "name": "../x", "key": "k" } }), "InvalidSpec", "slurmKeyRef: \"../x\""),

@@ -340,7 +340,7 @@ fn an_accounting_without_a_usable_host_is_named() {
 fn what_slurm_takes_though_perhaps_not_as_meant_is_told() {
     let rendered = try_render(&json!({ "extraConf": "SlurmUser=root" }), &Given::default()).unwrap();
     assert_eq!(rendered.warnings.len(), 1);
-    assert!(rendered.warnings[0].contains("slurmuser replaces what the operator sets"), "{rendered:?}");
+    assert!(rendered.warnings[0].contains("slurmuser overrides the operator's value"), "{rendered:?}");
 }
 
 #[test]

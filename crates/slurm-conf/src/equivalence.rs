@@ -1,16 +1,16 @@
-//! Whether two configuration files say the same to Slurm.
+//! Compares configuration files as Slurm reads them.
 
 use crate::text::{Pair, logical_lines, pairs};
 
-/// True if the files differ in comments, spacing, quotes around words, or the case of keys only.
+/// True if the files differ only in comments, spacing, quotes around words, or the case of keys.
 ///
-/// The order of lines counts: Slurm takes the last value of a key.
+/// The order of lines matters: Slurm uses the last value of a key.
 pub fn is_equivalent(one: &str, other: &str) -> bool {
-    meaning(one) == meaning(other)
+    parse(one) == parse(other)
 }
 
-/// Each line as keys and values; a line that Slurm would refuse stands for its words.
-fn meaning(text: &str) -> Vec<Vec<(String, String)>> {
+/// The keys and values of each line; a line that Slurm cannot read is compared word by word.
+fn parse(text: &str) -> Vec<Vec<(String, String)>> {
     logical_lines(text)
         .iter()
         .map(|line| match pairs(&line.text) {
@@ -42,7 +42,11 @@ mod tests {
     #[case("A=1", "A=1\nB=2", false)]
     #[case("A=1 B=2", "A=1\nB=2", false)]
     #[case("A+=1", "A=1", false)]
-    fn meaning_is_what_slurm_reads(#[case] one: &str, #[case] other: &str, #[case] same: bool) {
+    fn files_are_equivalent_if_slurm_reads_the_same_values(
+        #[case] one: &str,
+        #[case] other: &str,
+        #[case] same: bool,
+    ) {
         assert_eq!(is_equivalent(one, other), same);
         assert_eq!(is_equivalent(other, one), same);
     }
