@@ -1,24 +1,25 @@
-//! Conditions: their types, and the operations on the list that every status has.
+//! Condition types, and operations on the condition list of a status.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 
-/// The object does what its spec says.
+/// The object matches its spec.
 pub const READY: &str = "Ready";
-/// The operator is working towards the spec.
+/// A change is being rolled out.
 pub const PROGRESSING: &str = "Progressing";
-/// Something is wrong and stays wrong without help, or until a missing piece appears.
+/// An error that needs a user, or a missing reference.
 pub const DEGRADED: &str = "Degraded";
-/// slurmctld runs with the configuration that the spec asks for.
+/// slurmctld runs with the configuration of the spec.
 pub const CONFIGURED: &str = "Configured";
-/// Prometheus is told to read the metrics.
+/// A ServiceMonitor makes Prometheus scrape the metrics.
 pub const MONITORED: &str = "Monitored";
-/// Slurm answers, so that something certain is known of its nodes.
+/// Slurm answers, so the state of its nodes is known.
 pub const SLURM_REACHABLE: &str = "SlurmReachable";
 /// A Slurm reservation for a scheduled update exists.
 pub const RESERVATION_CREATED: &str = "ReservationCreated";
 
-/// A partition that a NodeSet does not want any more has to stay. `False`, for the generation that it is about: it may go.
+/// A partition that was removed from a NodeSet must stay in Slurm because jobs name it. `False` with the current
+/// observedGeneration: it may be removed.
 pub const PARTITION_HELD: &str = "PartitionHeld";
 
 /// The three values of a condition.
@@ -28,12 +29,12 @@ pub enum ConditionStatus {
     True,
     /// It does not.
     False,
-    /// Nobody can tell.
+    /// It is not known.
     Unknown,
 }
 
 impl ConditionStatus {
-    /// The word in the API.
+    /// The value in the API.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::True => "True",
@@ -49,41 +50,41 @@ impl From<bool> for ConditionStatus {
     }
 }
 
-/// A condition before it has a time: what a decision says.
+/// A condition without its times.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConditionUpdate {
     /// The condition's type.
     pub type_: &'static str,
     /// Whether it holds.
     pub status: ConditionStatus,
-    /// Why, in one CamelCase word.
+    /// The reason, in CamelCase.
     pub reason: &'static str,
-    /// Why, in a sentence.
+    /// The message for users.
     pub message: String,
 }
 
-/// Longest message that the schema admits.
+/// Longest message that the schema allows.
 const LONGEST_MESSAGE: usize = 32_768;
 
-/// Sets one condition. The transition time moves only when the status changes; nothing moves when nothing does.
+/// Sets one condition. The transition time changes only with the status, so that an unchanged condition stays equal.
 pub fn set(
     conditions: &mut Vec<Condition>,
-    verdict: ConditionUpdate,
+    update: ConditionUpdate,
     generation: Option<i64>,
     now: Timestamp,
 ) {
-    let existing = conditions.iter_mut().find(|condition| condition.type_ == verdict.type_);
+    let existing = conditions.iter_mut().find(|condition| condition.type_ == update.type_);
     let since = match &existing {
-        Some(condition) if condition.status == verdict.status.as_str() => {
+        Some(condition) if condition.status == update.status.as_str() => {
             condition.last_transition_time.clone()
         }
         _ => Time(whole_seconds(now)),
     };
     let new = Condition {
-        type_: verdict.type_.to_owned(),
-        status: verdict.status.as_str().to_owned(),
-        reason: verdict.reason.to_owned(),
-        message: truncated(verdict.message),
+        type_: update.type_.to_owned(),
+        status: update.status.as_str().to_owned(),
+        reason: update.reason.to_owned(),
+        message: truncated(update.message),
         observed_generation: generation,
         last_transition_time: since,
     };
@@ -93,7 +94,7 @@ pub fn set(
     }
 }
 
-/// How an object is doing, all in all: what the three conditions that every kind has are made of.
+/// The overall state of an object, which determines the three conditions that every kind has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Summary {
     /// The object matches its spec: the message, such as the number of ready pods.
@@ -147,12 +148,12 @@ pub fn find<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Conditio
     conditions.iter().find(|condition| condition.type_ == type_)
 }
 
-/// True if the condition is there and holds.
+/// True if the condition exists with status `True`.
 pub fn is_true(conditions: &[Condition], type_: &str) -> bool {
     find(conditions, type_).is_some_and(|condition| condition.status == ConditionStatus::True.as_str())
 }
 
-/// Times in the API have no fractions; one written with them would differ from the one read back.
+/// metav1.Time has no fractions; a time written with them would differ from the one read back.
 fn whole_seconds(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second()).unwrap_or(time)
 }
@@ -177,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn transition_time_moves_with_the_status_and_not_with_the_message() {
+    fn transition_time_changes_with_the_status_but_not_with_the_message() {
         let mut conditions = Vec::new();
         set(&mut conditions, ready(ConditionStatus::False, "starting"), Some(1), at(10));
         set(&mut conditions, ready(ConditionStatus::False, "still starting"), Some(2), at(20));
@@ -191,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_summary_is_three_conditions_of_which_one_holds() {
+    fn summary_sets_three_conditions_of_which_one_is_true() {
         let mut conditions = Vec::new();
         let holding = |conditions: &[Condition]| -> Vec<String> {
             conditions.iter().filter(|c| c.status == "True").map(|c| c.type_.clone()).collect()
@@ -216,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_of_others_stay() {
+    fn other_conditions_are_kept() {
         let mut conditions = Vec::new();
         set(
             &mut conditions,
@@ -231,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_longer_than_the_schema_admits_is_cut_between_characters() {
+    fn long_message_is_truncated_between_characters() {
         let mut conditions = Vec::new();
         set(&mut conditions, ready(ConditionStatus::False, &"é".repeat(20_000)), None, at(1));
         assert_eq!(conditions[0].message.len(), LONGEST_MESSAGE);

@@ -1,8 +1,8 @@
 //! The custom resource definitions.
 //!
-//! The derive of kube gives names, columns and subresources. Its schema calls every optional field nullable and
-//! every root's `spec` required; the API promises neither, so the schema is generated here: a field is nullable
-//! where its type says so (`extend("nullable" = true)`), and an absent field is not a `null` field.
+//! kube's derive provides names, columns and subresources. Its schema makes every optional field nullable and every
+//! root's `spec` required; the API does neither, so the schema is generated here: only fields with
+//! `extend("nullable" = true)` are nullable.
 
 use crate::v1beta1::{Accounting, Controller, LoginSet, NodeSet, RestApi, Token};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
@@ -17,14 +17,14 @@ use serde_json::{Map, Value, json};
 const CHART_TEMPLATES: &str = "charts/slurm-operator-crds/templates";
 const MANIFEST: &str = "deploy/crds.yaml";
 
-/// The definitions could not be written down.
+/// Why the definitions cannot be generated.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A schema that is none of Kubernetes'.
-    #[error("the generated schema is not a schema of Kubernetes")]
+    /// The schema is not a Kubernetes schema.
+    #[error("the generated schema is not a Kubernetes schema")]
     Schema(#[from] serde_json::Error),
-    /// A value without a YAML form.
-    #[error("the definition has no YAML form")]
+    /// The definition cannot be serialized.
+    #[error("serializing the definition as YAML failed")]
     Yaml(#[from] serde_saphyr::ser::Error),
 }
 
@@ -40,9 +40,9 @@ pub fn all() -> Result<Vec<CustomResourceDefinition>, serde_json::Error> {
     ])
 }
 
-/// The files that hold the definitions, relative to the root of the repository, with their content.
+/// Path, relative to the root of the repository, and content of each generated file.
 ///
-/// One file per kind for the chart, and all of them in one for `kubectl apply`.
+/// One file per kind for the chart, and one with all kinds for `kubectl apply`.
 pub fn files() -> Result<Vec<(String, String)>, Error> {
     let mut files = Vec::new();
     let mut all_in_one = String::new();
@@ -74,8 +74,8 @@ fn root_schema<K: JsonSchema>() -> Value {
             settings.meta_schema = None;
             settings.transforms.clear();
         })
-        .with_transform(RecursiveTransform(absent_is_not_null))
-        .with_transform(RecursiveTransform(words_are_an_enum))
+        .with_transform(RecursiveTransform(remove_null))
+        .with_transform(RecursiveTransform(one_of_to_enum))
         .into_generator();
     let mut schema = generator.into_root_schema_for::<K>();
     schema.remove("title");
@@ -86,7 +86,7 @@ fn root_schema<K: JsonSchema>() -> Value {
     schema.to_value()
 }
 
-/// The three fields that every object has and that `kubectl explain` should explain.
+/// Adds `apiVersion`, `kind` and `metadata`, which `kubectl explain` shows.
 fn describe_type_and_metadata(properties: &mut Map<String, Value>) {
     let api_version = "Versioned schema of this representation of the object.";
     let kind = "The REST resource that this object represents.";
@@ -95,8 +95,8 @@ fn describe_type_and_metadata(properties: &mut Map<String, Value>) {
     properties.insert("metadata".into(), json!({ "type": "object" }));
 }
 
-/// Turns "a T or null", which is how an optional field is derived, into "a T".
-fn absent_is_not_null(schema: &mut Schema) {
+/// Turns "a T or null", which the derive generates for an optional field, into "a T".
+fn remove_null(schema: &mut Schema) {
     if let Some(Value::Array(types)) = schema.get_mut("type") {
         types.retain(|name| name != "null");
         if let [only] = types.as_slice() {
@@ -114,7 +114,7 @@ fn absent_is_not_null(schema: &mut Schema) {
         let choice = choice.clone();
         schema.remove("anyOf");
         for (key, value) in choice {
-            // What is written on the field (its description, its default) wins over what its type says.
+            // Description and default of the field take precedence over those of its type.
             if schema.get(&key).is_none() {
                 schema.insert(key, value);
             }
@@ -122,15 +122,15 @@ fn absent_is_not_null(schema: &mut Schema) {
     }
 }
 
-/// Turns "one of these documented words", which is how an enum is derived, into an enumeration: Kubernetes has
-/// no other form for it, and no place for the words' descriptions.
-fn words_are_an_enum(schema: &mut Schema) {
+/// Turns `oneOf` constants, which the derive generates for an enum, into `enum`: Kubernetes supports no other form, and
+/// no descriptions of the variants.
+fn one_of_to_enum(schema: &mut Schema) {
     let Some(Value::Array(choices)) = schema.get("oneOf") else { return };
-    let words: Option<Vec<Value>> = choices.iter().map(|choice| choice.get("const").cloned()).collect();
-    if let Some(words) = words {
+    let variants: Option<Vec<Value>> = choices.iter().map(|choice| choice.get("const").cloned()).collect();
+    if let Some(variants) = variants {
         schema.remove("oneOf");
         schema.insert("type".into(), "string".into());
-        schema.insert("enum".into(), words.into());
+        schema.insert("enum".into(), variants.into());
     }
 }
 
@@ -139,14 +139,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_optional_object_keeps_its_own_description_and_loses_null() {
+    fn optional_object_is_not_nullable_and_keeps_the_description_of_the_field() {
         let mut schema: Schema = json!({
             "description": "of the field",
             "anyOf": [{ "type": "object", "description": "of the type" }, { "type": "null" }],
         })
         .try_into()
         .unwrap();
-        absent_is_not_null(&mut schema);
+        remove_null(&mut schema);
         assert_eq!(schema.to_value(), json!({ "description": "of the field", "type": "object" }));
     }
 }

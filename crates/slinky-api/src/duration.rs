@@ -1,11 +1,11 @@
-//! Durations as Go writes them. kube has a type for them too, which panics on numbers that no duration can have.
+//! Go durations. kube's type for them panics on numbers that are out of range.
 
 use serde::{Deserialize, Deserializer, de};
 use std::borrow::Cow;
 use std::str::FromStr;
 use std::time;
 
-/// The units, in seconds.
+/// Units in seconds.
 const UNITS: [(&str, f64); 8] = [
     ("h", 3600.0),
     ("m", 60.0),
@@ -17,26 +17,26 @@ const UNITS: [(&str, f64); 8] = [
     ("ns", 1e-9),
 ];
 
-/// A length of time such as `1h30m`.
+/// A duration such as `1h30m`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Duration {
     length: time::Duration,
     is_negative: bool,
 }
 
-/// Why a text is no duration.
+/// Why a text is not a duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DurationError {
-    /// A number without one of the units.
+    /// A number without a valid unit.
     #[error("each number needs one of the units h, m, s, ms, us and ns")]
     Unit,
-    /// What is no number, or one that is too large.
+    /// Not a number, or one that is too large.
     #[error("a number is missing, or too large")]
     Number,
 }
 
 impl Duration {
-    /// Its length, if it is not negative.
+    /// Its length; `None` if it is negative.
     pub fn length(self) -> Option<time::Duration> {
         (!self.is_negative).then_some(self.length)
     }
@@ -91,26 +91,26 @@ mod tests {
     #[case(".5s250ms", 750)]
     #[case("1000\u{b5}s", 1)]
     #[case("9999999h", 9_999_999 * 3_600_000)]
-    fn what_go_writes_is_read(#[case] text: &str, #[case] millis: u64) {
-        let read: Duration = text.parse().unwrap();
-        assert_eq!(read.length(), Some(time::Duration::from_millis(millis)));
+    fn go_durations_are_parsed(#[case] text: &str, #[case] millis: u64) {
+        let parsed: Duration = text.parse().unwrap();
+        assert_eq!(parsed.length(), Some(time::Duration::from_millis(millis)));
     }
 
     #[test]
-    fn a_negative_duration_has_no_length() {
+    fn negative_duration_has_no_length() {
         assert_eq!("-1h".parse::<Duration>().unwrap().length(), None);
     }
 
     #[rstest]
     #[case::no_unit("15", DurationError::Unit)]
-    #[case::another_unit("1d", DurationError::Unit)]
+    #[case::unknown_unit("1d", DurationError::Unit)]
     #[case::words("for ever", DurationError::Unit)]
-    #[case::nothing_but_a_unit("h", DurationError::Number)]
+    #[case::only_a_unit("h", DurationError::Number)]
     #[case::two_points("1.2.3s", DurationError::Number)]
     #[case::negative_later("1h-1h", DurationError::Unit)]
     #[case::too_large("99999999999999999999h", DurationError::Number)]
     #[case::too_large_together("5000000000000000h5000000000000000h", DurationError::Number)]
-    fn what_is_no_duration_is_refused_in_words(#[case] text: &str, #[case] error: DurationError) {
+    fn invalid_duration_is_rejected(#[case] text: &str, #[case] error: DurationError) {
         assert_eq!(text.parse::<Duration>(), Err(error));
     }
 }

@@ -1,12 +1,12 @@
 //! API types, names, labels and ownership of `slinky.slurm.net/v1beta1`.
 //!
-//! Everything here is a value or a pure function: no client, no clock, no file. Two rules shape the types:
+//! Values and pure functions only: no client, no clock, no file access. Two rules shape the types:
 //!
-//! - **What the API server accepts, these types can read.** Parts that the CRDs leave open (pod templates,
-//!   containers, durations) stay as the user wrote them ([`Raw`]) and are read on demand, so that one ill-typed
-//!   field is an error of that field and never of the watch that delivers the object.
-//! - **Defaults are functions.** A field's accessor gives its effective value, whether or not the API server
-//!   has filled it in.
+//! - **Every object that the API server accepts can be deserialized.** Parts that the CRDs leave open (pod templates,
+//!   containers, durations) keep the user's JSON ([`Raw`]) and are parsed on demand, so that an ill-typed field is an
+//!   error of that field and never of the watch that delivers the object.
+//! - **Defaults are functions.** A field's accessor returns its effective value, whether or not the API server has
+//!   set the default.
 
 pub mod conditions;
 pub mod crd;

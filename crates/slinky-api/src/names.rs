@@ -1,6 +1,6 @@
-//! Every name and address that is derived from another one.
+//! Derived names and addresses.
 //!
-//! Names are part of the API: claims, DNS records and Slurm node names outlive the process that made them.
+//! Names are part of the API: PersistentVolumeClaims, DNS records and Slurm nodes outlive the operator's process.
 
 use crate::v1beta1::{Controller, NodeSet, NodeSetSpec, Token, TokenSpec};
 use kube::ResourceExt;
@@ -9,7 +9,7 @@ use kube::ResourceExt;
 pub const SLURM_USER: &str = "slurm";
 /// Its uid and gid.
 pub const SLURM_ID: i64 = 401;
-/// uid and gid of slurmrestd, which refuses to run as root or as Slurm's own user.
+/// uid and gid of slurmrestd, which does not start as root or as the Slurm user.
 pub const SLURMRESTD_ID: i64 = 65_534;
 
 /// Port of slurmctld.
@@ -23,12 +23,12 @@ pub const SLURMRESTD_PORT: i32 = 6820;
 /// Port of sshd.
 pub const SSH_PORT: i32 = 22;
 
-/// The key of a token in its Secret, unless the Token says otherwise.
+/// The default key of a token in its Secret.
 const DEFAULT_TOKEN_KEY: &str = "SLURM_JWT";
-/// The domain of a Kubernetes cluster that does not say otherwise.
+/// The default domain of a Kubernetes cluster.
 pub const DEFAULT_CLUSTER_DOMAIN: &str = "cluster.local";
 
-/// Names of what belongs to a Controller, made from its name.
+/// Names of the children of a Controller.
 pub mod controller {
     /// StatefulSet, client Service and ServiceMonitor.
     pub fn workload(controller: &str) -> String {
@@ -61,7 +61,7 @@ pub mod controller {
     }
 }
 
-/// Names of what belongs to an Accounting, made from its name.
+/// Names of the children of an Accounting.
 pub mod accounting {
     /// StatefulSet, Service and configuration Secret.
     pub fn workload(accounting: &str) -> String {
@@ -99,7 +99,7 @@ pub fn service_fqdn(service: &str, namespace: &str, cluster_domain: &str) -> Str
     format!("{service}.{namespace}.svc.{cluster_domain}")
 }
 
-/// The cluster's domain, from the content of a pod's resolv.conf: the kubelet lists `svc.<domain>` in its search path.
+/// The cluster's domain from a pod's resolv.conf: the kubelet puts `svc.<domain>` into its search path.
 pub fn cluster_domain(resolv_conf: &str) -> &str {
     resolv_conf
         .lines()
@@ -111,20 +111,20 @@ pub fn cluster_domain(resolv_conf: &str) -> &str {
 
 /// Longest name of an object (a DNS subdomain).
 const LONGEST_OBJECT_NAME: usize = 253;
-/// Longest name of a StatefulSet whose pods can be made: they have it in a label of 63 characters, before a dash and ten
-/// characters of hash.
+/// Longest name of a StatefulSet: its pods have a label of at most 63 characters with the name, a dash and a hash of ten
+/// characters.
 const LONGEST_STATEFUL_SET_NAME: usize = 52;
 /// Longest key in a ConfigMap or Secret.
 const LONGEST_DATA_KEY: usize = 253;
 
-/// Says what keeps a text from being the name of a Secret, ConfigMap or pod.
+/// Checks the name of a Secret, ConfigMap or pod; the error says what is wrong.
 pub fn check_object_name(name: &str) -> Result<(), &'static str> {
     let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     if name.len() > LONGEST_OBJECT_NAME {
         return Err("longer than 253 characters");
     }
     if name.split('.').any(|part| part.is_empty() || part.starts_with('-') || part.ends_with('-')) {
-        return Err("each part between dots has to begin and end with a letter or digit");
+        return Err("each part between dots must start and end with a letter or digit");
     }
     if name.chars().any(|c| !inner(c) && c != '.') {
         return Err("only lower-case letters, digits, '-' and '.' are allowed");
@@ -132,10 +132,10 @@ pub fn check_object_name(name: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Says what keeps a text from being the name of a StatefulSet and of the Service that its pods are reached by.
+/// Checks the name of a StatefulSet and its Service; the error says what is wrong.
 pub fn check_stateful_set_name(name: &str) -> Result<(), &'static str> {
     if name.len() > LONGEST_STATEFUL_SET_NAME {
-        return Err("longer than 52 characters: the pods carry it in a label, with a hash behind it");
+        return Err("longer than 52 characters: pods have it in a label, followed by a hash");
     }
     if name.contains('.') {
         return Err("the name of a Service has no dots");
@@ -143,7 +143,7 @@ pub fn check_stateful_set_name(name: &str) -> Result<(), &'static str> {
     check_object_name(name)
 }
 
-/// True if a text can be a key in a ConfigMap or Secret.
+/// True if the text is a valid key in a ConfigMap or Secret.
 pub fn is_data_key(key: &str) -> bool {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     !key.is_empty() && key.len() <= LONGEST_DATA_KEY && key != "." && key != ".." && key.chars().all(allowed)
@@ -169,7 +169,7 @@ impl Controller {
         }
     }
 
-    /// The name of one slurmctld as Slurm knows it.
+    /// The name of one slurmctld in Slurm.
     pub fn daemon_name(&self, ordinal: i32) -> String {
         match &self.spec.external_config {
             Some(external) if self.spec.external => external.host.clone(),
@@ -179,20 +179,20 @@ impl Controller {
 }
 
 impl NodeSetSpec {
-    /// The prefix of host names that the user wrote, blanks cut off.
+    /// The user's prefix of host names, without blanks.
     fn hostname_prefix(&self) -> Option<&str> {
         self.template.as_ref()?.spec.as_value().get("hostname")?.as_str()?.split_whitespace().next()
     }
 }
 
 impl NodeSet {
-    /// What Slurm calls this NodeSet: its node set, its partition and its feature.
+    /// The name of this NodeSet's node set, partition and feature in Slurm.
     pub fn slurm_name(&self) -> String {
         let name = self.spec.hostname_prefix().map_or("", |prefix| prefix.trim_matches('-'));
         if name.is_empty() { self.name_any() } else { name.to_owned() }
     }
 
-    /// An ordinal as it stands in names.
+    /// An ordinal as it is written in names.
     pub fn padded_ordinal(&self, ordinal: i32) -> String {
         format!("{ordinal:0width$}", width = self.spec.padding())
     }
@@ -210,7 +210,7 @@ impl NodeSet {
         }
     }
 
-    /// Name of a claim of one pod; `pod` is the padded ordinal, or the hostname with scaling mode DaemonSet.
+    /// Name of a pod's PersistentVolumeClaim; `pod` is the padded ordinal, or the hostname with scaling mode DaemonSet.
     pub fn claim_name(&self, template: &str, pod: &str) -> String {
         format!("{template}-{}-{pod}", self.name_any())
     }
@@ -257,13 +257,13 @@ mod tests {
 
     #[rstest]
     #[case::not_set("", 0, "gpu", "gpu-7", "gpu-7")]
-    #[case::dash_is_part_of_host_names_only("foo-", 0, "foo", "gpu-7", "foo-7")]
+    #[case::dash_only_in_host_names("foo-", 0, "foo", "gpu-7", "foo-7")]
     #[case::padding("foo-", 3, "foo", "gpu-007", "foo-007")]
-    #[case::first_word_counts(" a b ", 0, "a", "gpu-7", "a7")]
-    #[case::blanks_count_as_not_set("  ", 0, "gpu", "gpu-7", "gpu-7")]
-    #[case::only_dashes_name_nothing("--", 0, "gpu", "gpu-7", "--7")]
+    #[case::first_word_is_used(" a b ", 0, "a", "gpu-7", "a7")]
+    #[case::only_blanks("  ", 0, "gpu", "gpu-7", "gpu-7")]
+    #[case::only_dashes("--", 0, "gpu", "gpu-7", "--7")]
     #[case::negative_padding("", -5, "gpu", "gpu-7", "gpu-7")]
-    fn names_of_a_nodeset(
+    fn nodeset_names_follow_hostname_prefix_and_padding(
         #[case] hostname: &str,
         #[case] padding: i64,
         #[case] slurm_name: &str,
@@ -276,17 +276,17 @@ mod tests {
     }
 
     #[test]
-    fn an_absurd_padding_makes_a_name_that_is_refused_and_not_one_that_fills_the_memory() {
+    fn padding_is_limited_to_63_digits() {
         assert_eq!(nodeset("", i64::MAX).padded_ordinal(1).len(), 63);
     }
 
     #[rstest]
-    #[case::of_a_pod("nameserver 10.0.0.10\nsearch ns.svc.foo.local svc.foo.local foo.local\n", "foo.local")]
-    #[case::none("nameserver 1.1.1.1\n", DEFAULT_CLUSTER_DOMAIN)]
+    #[case::pod("nameserver 10.0.0.10\nsearch ns.svc.foo.local svc.foo.local foo.local\n", "foo.local")]
+    #[case::no_search_path("nameserver 1.1.1.1\n", DEFAULT_CLUSTER_DOMAIN)]
     #[case::empty_search("search\n", DEFAULT_CLUSTER_DOMAIN)]
-    #[case::another_word("searchsvc.bar svc.bar\n", DEFAULT_CLUSTER_DOMAIN)]
+    #[case::other_keyword("searchsvc.bar svc.bar\n", DEFAULT_CLUSTER_DOMAIN)]
     #[case::tabs("search\tsvc.tab.local", "tab.local")]
-    fn the_cluster_domain_comes_from_the_search_path(#[case] resolv_conf: &str, #[case] domain: &str) {
+    fn cluster_domain_comes_from_the_search_path(#[case] resolv_conf: &str, #[case] domain: &str) {
         assert_eq!(cluster_domain(resolv_conf), domain);
     }
 
@@ -300,17 +300,17 @@ mod tests {
     #[case::empty_part("a..b", false)]
     #[case::longest(&"a".repeat(253), true)]
     #[case::too_long(&"a".repeat(254), false)]
-    fn names_of_objects(#[case] name: &str, #[case] valid: bool) {
+    fn object_names_are_checked(#[case] name: &str, #[case] valid: bool) {
         assert_eq!(check_object_name(name).is_ok(), valid);
     }
 
     #[rstest]
     #[case::plain("a-accounting", true)]
     #[case::longest(&"a".repeat(52), true)]
-    #[case::too_long_for_the_pods(&"a".repeat(53), false)]
+    #[case::too_long(&"a".repeat(53), false)]
     #[case::dots("a.b-accounting", false)]
-    #[case::no_name_at_all("A", false)]
-    fn names_of_stateful_sets(#[case] name: &str, #[case] valid: bool) {
+    #[case::invalid_character("A", false)]
+    fn stateful_set_names_are_checked(#[case] name: &str, #[case] valid: bool) {
         assert_eq!(check_stateful_set_name(name).is_ok(), valid);
     }
 
@@ -320,12 +320,12 @@ mod tests {
     #[case::directory("..", false)]
     #[case::slash("a/b", false)]
     #[case::empty("", false)]
-    fn keys_of_data(#[case] key: &str, #[case] valid: bool) {
+    fn data_keys_are_checked(#[case] key: &str, #[case] valid: bool) {
         assert_eq!(is_data_key(key), valid);
     }
 
     #[test]
-    fn an_external_controller_is_where_its_configuration_says() {
+    fn external_controller_uses_its_configured_address() {
         let mut controller: Controller = serde_json::from_value(json!({
             "metadata": { "name": "a", "namespace": "ns" },
             "spec": { "externalConfig": { "host": "ctl.example", "port": 7000 } },

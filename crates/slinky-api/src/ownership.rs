@@ -1,14 +1,14 @@
-//! Who controls an object: the one owner that may change it.
+//! Owner references: the controller of an object, which alone may change it.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::{Resource, ResourceExt};
 
 /// A reference that makes `owner` the controller of the object that carries it.
 ///
-/// `None` if `owner` was never stored, hence has no UID to refer to.
+/// `None` if `owner` was never stored and has no UID.
 pub fn controller_reference<K: Resource<DynamicType = ()>>(owner: &K) -> Option<OwnerReference> {
     owner.controller_owner_ref(&()).map(|reference| OwnerReference {
-        // A deletion in the foreground waits for the children.
+        // Foreground deletion of the owner waits for the children.
         block_owner_deletion: Some(true),
         ..reference
     })
@@ -24,18 +24,18 @@ pub fn controller_of(object: &ObjectMeta) -> Option<&OwnerReference> {
     object.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
 }
 
-/// How an object stands to a would-be controller.
+/// The relation of an object to an owner that wants to control it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Control<'a> {
-    /// It is controlled by that owner.
+    /// Controlled by that owner.
     Ours,
-    /// It has no controller: it may be adopted.
+    /// No controller: it may be adopted.
     Orphan,
-    /// It is controlled by somebody else, and none of our business.
+    /// Controlled by another owner: it must not be changed.
     Foreign(&'a OwnerReference),
 }
 
-/// Tells whether `owner` controls an object. UIDs decide: an owner re-created under its old name is another one.
+/// Whether `owner` controls an object. Compares UIDs: an owner recreated under the same name is another owner.
 pub fn control_of<'a, K: Resource>(object: &'a ObjectMeta, owner: &K) -> Control<'a> {
     match controller_of(object) {
         None => Control::Orphan,
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn a_controller_reference_blocks_deletion_and_names_the_kind() {
+    fn controller_reference_blocks_owner_deletion_and_names_the_kind() {
         let reference = controller_reference(&restapi("u1")).unwrap();
         assert_eq!(reference.api_version, "slinky.slurm.net/v1beta1");
         assert_eq!((reference.kind.as_str(), reference.name.as_str()), ("RestApi", "rest"));
@@ -73,19 +73,19 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_that_was_never_stored_gives_no_reference() {
+    fn owner_without_uid_has_no_reference() {
         assert_eq!(controller_reference(&RestApi::new("rest", RestApiSpec::default())), None);
     }
 
     #[test]
-    fn an_owner_recreated_under_the_same_name_does_not_control_the_old_children() {
+    fn recreated_owner_does_not_control_the_old_children() {
         let child = owned_by(controller_reference(&restapi("old")));
         assert!(matches!(control_of(&child, &restapi("new")), Control::Foreign(owner) if owner.uid == "old"));
         assert!(is_controlled_by(&child, &restapi("old")));
     }
 
     #[test]
-    fn a_shared_owner_does_not_control() {
+    fn shared_owner_does_not_control() {
         let child = owned_by(shared_reference(&restapi("u1")));
         assert_eq!(control_of(&child, &restapi("u1")), Control::Orphan);
     }

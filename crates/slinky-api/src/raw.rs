@@ -1,4 +1,4 @@
-//! Parts of an object that stay as the user wrote them.
+//! Parts of an object that keep the user's JSON.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -9,9 +9,8 @@ use std::marker::PhantomData;
 
 /// The JSON of a `T`, kept verbatim.
 ///
-/// The CRDs do not describe what is inside, so anything may be stored there: fields newer than this build,
-/// explicit zeros that must win over our defaults, and plain mistakes. Keeping the JSON loses none of them;
-/// [`Raw::read`] gives the typed view or says what is wrong.
+/// The CRDs do not describe these parts, so they may contain anything: fields newer than this build, explicit zeros that
+/// override our defaults, and mistakes. The JSON preserves all of them; [`Raw::read`] returns the typed view or an error.
 #[derive(Serialize, Deserialize)]
 #[serde(transparent, bound = "")]
 pub struct Raw<T> {
@@ -20,7 +19,7 @@ pub struct Raw<T> {
     content: PhantomData<fn() -> T>,
 }
 
-/// A part of an object that cannot be read as what it should be.
+/// A part of an object that does not have the expected type.
 #[derive(Debug, thiserror::Error)]
 #[error("not a valid {expected}: {source}")]
 pub struct TypeMismatch {
@@ -29,24 +28,24 @@ pub struct TypeMismatch {
 }
 
 impl<T> Raw<T> {
-    /// Wraps JSON as it is.
+    /// Wraps JSON verbatim.
     pub const fn new(value: Value) -> Self {
         Self { value, content: PhantomData }
     }
 
-    /// True if the user wrote nothing (or `null`, which says the same).
+    /// True if the field is absent or `null`.
     pub fn is_absent(&self) -> bool {
         self.value.is_null()
     }
 
-    /// What the user wrote, `null` if nothing.
+    /// The user's JSON; `null` if absent.
     pub const fn as_value(&self) -> &Value {
         &self.value
     }
 }
 
 impl<T: DeserializeOwned> Raw<T> {
-    /// The typed view, `None` if the user wrote nothing.
+    /// The typed view; `None` if absent.
     pub fn read(&self) -> Result<Option<T>, TypeMismatch> {
         if self.is_absent() {
             return Ok(None);
@@ -94,7 +93,7 @@ impl<T> fmt::Debug for Raw<T> {
     }
 }
 
-/// The schema of the open objects; fields of another shape say so with `schema_with`.
+/// The schema of open objects; other fields override it with `schema_with`.
 impl<T> JsonSchema for Raw<T> {
     fn inline_schema() -> bool {
         true
@@ -117,21 +116,21 @@ mod tests {
 
     #[test]
     fn unknown_fields_and_explicit_zeros_survive_a_round_trip() {
-        let written = json!({ "image": "a", "fieldOfTomorrow": { "x": [0, false, ""] }, "tty": false });
+        let written = json!({ "image": "a", "unknownField": { "x": [0, false, ""] }, "tty": false });
         let raw: Raw<Container> = serde_json::from_value(written.clone()).unwrap();
         assert_eq!(serde_json::to_value(&raw).unwrap(), written);
         assert_eq!(raw.read().unwrap().unwrap().image.as_deref(), Some("a"));
     }
 
     #[test]
-    fn an_ill_typed_field_is_an_error_that_names_the_type_and_only_when_read() {
+    fn ill_typed_field_is_an_error_only_when_read_and_names_the_type() {
         let raw: Raw<Container> = serde_json::from_value(json!({ "image": 5 })).unwrap();
         let message = raw.read().unwrap_err().to_string();
         assert!(message.starts_with("not a valid Container: invalid type: integer `5`"), "{message}");
     }
 
     #[test]
-    fn null_and_absent_are_alike() {
+    fn null_is_absent() {
         assert!(Raw::<Container>::default().is_absent());
         assert_eq!(serde_json::from_value::<Raw<Container>>(Value::Null).unwrap().read().unwrap(), None);
     }

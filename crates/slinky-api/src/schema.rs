@@ -1,22 +1,22 @@
-//! Schema pieces that the derive cannot know: the vocabulary of Kubernetes' own schemas.
+//! Schema parts that the derive cannot generate, in the form of Kubernetes' own schemas.
 //!
-//! Each function is used as `#[schemars(schema_with = "schema::...")]` on the fields it describes.
+//! Used as `#[schemars(schema_with = "schema::...")]` on fields.
 
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde_json::{Value, json};
 
-/// What Kubernetes takes for a quantity such as `500m` or `1Gi`.
+/// A Kubernetes quantity such as `500m` or `1Gi`.
 const QUANTITY_PATTERN: &str = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
-/// What Prometheus takes for a duration such as `1m30s`.
+/// A Prometheus duration such as `1m30s`.
 const PROMETHEUS_DURATION_PATTERN: &str =
     "^(0|(([0-9]+)y)?(([0-9]+)w)?(([0-9]+)d)?(([0-9]+)h)?(([0-9]+)m)?(([0-9]+)s)?(([0-9]+)ms)?)$";
 const CONDITION_TYPE_PATTERN: &str = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$";
 const CONDITION_REASON_PATTERN: &str = "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$";
 
-/// A CEL rule, and the sentence that a violation shows.
+/// A CEL rule and the message of its violation.
 pub type Rule = (&'static str, &'static str);
 
-/// What a daemon that the operator runs needs, and what one that runs elsewhere needs.
+/// Required fields of a daemon that the operator runs, and of an external one.
 pub const DAEMON_RULES: [Rule; 3] = [
     ("!self.external ? has(self.slurmKeyRef) : true", "slurmKeyRef must be set when external is false"),
     (
@@ -26,7 +26,7 @@ pub const DAEMON_RULES: [Rule; 3] = [
     ("self.external ? has(self.externalConfig) : true", "externalConfig must be set when external is true"),
 ];
 
-/// Rules in the form of a schema.
+/// Rules as the value of `x-kubernetes-validations`.
 pub fn rules<'a>(rules: impl IntoIterator<Item = &'a Rule>) -> Value {
     rules.into_iter().map(|(rule, message)| json!({ "rule": rule, "message": message })).collect()
 }
@@ -41,7 +41,7 @@ pub fn date_time(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "format": "date-time" })
 }
 
-/// A Go duration. The format keyword has no name for it.
+/// A Go duration, for which `format` has no value.
 pub fn duration(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string" })
 }
@@ -56,12 +56,12 @@ pub fn prometheus_duration(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "pattern": PROMETHEUS_DURATION_PATTERN })
 }
 
-/// Anything at all, `null` included.
+/// Any value, `null` included.
 pub fn anything(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "x-kubernetes-preserve-unknown-fields": true, "nullable": true })
 }
 
-/// `metav1.Condition`, one per type, so that several writers can each own theirs.
+/// A list of `metav1.Condition` with the type as key, so that several field managers can each own theirs.
 pub fn conditions(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "array",
@@ -92,7 +92,7 @@ pub fn conditions(_: &mut SchemaGenerator) -> Schema {
                 },
                 "message": {
                     "type": "string",
-                    "description": "Details for people. May be empty.",
+                    "description": "Details for users. May be empty.",
                     "maxLength": 32768,
                 },
                 "lastTransitionTime": {

@@ -1,4 +1,4 @@
-//! The six kinds of `slinky.slurm.net/v1beta1`, one file each, and what they share.
+//! The six kinds of `slinky.slurm.net/v1beta1`, one file each, and their common types.
 
 #![expect(clippy::duplicated_attributes, reason = "printer columns of one kind repeat their type")]
 

@@ -6,13 +6,13 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use test_support::conformance::{Difference, assert_all_meant, deviations, directory};
 
-/// What the data says of one schema node, column by column.
+/// The properties of one schema node by column.
 type Node = BTreeMap<String, String>;
 /// All nodes by `Kind path`.
 type Nodes = BTreeMap<String, Node>;
 
 #[test]
-fn every_schema_node_and_every_fact_of_the_definitions_is_as_expected() {
+fn schema_nodes_and_facts_match_the_conformance_data() {
     let Some(directory) = directory() else { return };
     let expected_nodes = read_nodes(&std::fs::read_to_string(directory.join("crd-fields.tsv")).unwrap());
     let expected_facts: Value =
@@ -34,11 +34,11 @@ fn every_schema_node_and_every_fact_of_the_definitions_is_as_expected() {
     flatten("", &with_columns_by_name(Value::Object(facts)), &mut leaves);
     differences.extend(compare_leaves(&expected_leaves, &leaves));
 
-    let meant = deviations(include_str!("deviations.yaml"));
-    assert!(expected_nodes.len() > 300, "the data has fewer nodes than it should: {}", expected_nodes.len());
-    assert_all_meant(&differences, &meant);
+    let deviations = deviations(include_str!("deviations.yaml"));
+    assert!(expected_nodes.len() > 300, "the conformance data has too few nodes: {}", expected_nodes.len());
+    assert_all_meant(&differences, &deviations);
     println!(
-        "{} schema nodes and {} facts compared, {} differences, all meant",
+        "{} schema nodes and {} facts compared, {} differences, all listed as deviations",
         expected_nodes.len(),
         expected_leaves.len(),
         differences.len()
@@ -57,7 +57,7 @@ fn read_nodes(tsv: &str) -> Nodes {
         .collect()
 }
 
-/// JSON cells compare by value, whatever the order of their keys.
+/// Normalises JSON cells, so that the order of keys does not matter.
 fn normal(cell: &str) -> String {
     serde_json::from_str::<Value>(cell).map_or_else(|_| cell.to_owned(), |value| value.to_string())
 }
@@ -113,7 +113,7 @@ fn describe(schema: &Value, required: bool) -> Node {
     columns.map(|(name, cell)| (name.to_owned(), cell)).into()
 }
 
-/// `1.0` and `1` are one number.
+/// Normalises `1.0` to `1`.
 fn whole(value: &Value) -> Value {
     match value.as_f64() {
         Some(number) if number.fract() == 0.0 => serde_json::from_str(&format!("{number:.0}")).unwrap(),
@@ -138,10 +138,10 @@ fn compare_nodes(expected: &Nodes, found: &Nodes) -> Vec<Difference> {
     differences
 }
 
-/// One leaf per printer column, under its name and with the one it follows among those that the data knows, so
-/// that an added column is one difference and a moved one too.
+/// One leaf per printer column, with its name and its predecessor among the columns of the conformance data, so that an
+/// added or moved column is one difference.
 fn with_columns_by_name(mut facts: Value) -> Value {
-    let ours = ["READY", "REASON"];
+    let added = ["READY", "REASON"];
     for kind in facts.as_object_mut().unwrap().values_mut() {
         let columns = &mut kind["versions"][0]["additionalPrinterColumns"];
         let mut after = Value::Null;
@@ -151,7 +151,7 @@ fn with_columns_by_name(mut facts: Value) -> Value {
                 column["name"].as_str().unwrap().to_owned(),
                 json!(format!("{column} after {after}")),
             );
-            if !ours.iter().any(|name| column["name"] == *name) || column["type"] == "integer" {
+            if !added.iter().any(|name| column["name"] == *name) || column["type"] == "integer" {
                 after = column["name"].clone();
             }
         }
@@ -160,7 +160,7 @@ fn with_columns_by_name(mut facts: Value) -> Value {
     facts
 }
 
-/// The facts beside the schema, in the form of the data.
+/// The facts beside the schema, in the form of the conformance data.
 fn facts_of(crd: &Value) -> Value {
     let version = &crd["spec"]["versions"][0];
     json!({

@@ -1,9 +1,9 @@
-//! The definitions in the repository are the ones that the types give: they are the snapshot of the API.
+//! The definitions in the repository match the types: they are the snapshot of the API.
 
 use std::path::Path;
 
 #[test]
-fn files_in_the_repository_are_what_crdgen_writes() {
+fn files_in_the_repository_are_current() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     for (path, content) in slinky_api::crd::files().unwrap() {
         let on_disk = std::fs::read_to_string(root.join(&path)).unwrap_or_default();
@@ -11,9 +11,9 @@ fn files_in_the_repository_are_what_crdgen_writes() {
     }
 }
 
-/// A helm template is no place for an unintended action.
+/// Helm would evaluate `{{` in a description.
 #[test]
-fn no_definition_has_template_syntax() {
+fn definitions_contain_no_template_syntax() {
     for (path, content) in slinky_api::crd::files().unwrap() {
         assert!(!content.contains("{{"), "{path} has template syntax");
     }

@@ -1,4 +1,4 @@
-//! Writes the custom resource definitions where people install them from: the chart, and one plain manifest.
+//! Writes the custom resource definitions into the chart and into one plain manifest.
 
 use anyhow::{Context, Result};
 use std::fs;

@@ -1,4 +1,4 @@
-//! `Accounting`: slurmdbd and the database it talks to.
+//! `Accounting`: slurmdbd and its database.
 
 use super::common::{ConfigMapKeySelector, ExternalConfig, PodTemplate, SecretKeySelector, ServiceTemplate};
 use crate::{Raw, schema};
@@ -12,7 +12,7 @@ use serde_with::skip_serializing_none;
 const DEFAULT_STORAGE_PORT: i64 = 3306;
 const DEFAULT_STORAGE_DATABASE: &str = "slurm_acct_db";
 
-/// Slurm accounting: a slurmdbd that the operator runs, or one that runs elsewhere.
+/// Slurm accounting: a slurmdbd that the operator runs, or an external one.
 #[skip_serializing_none]
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
@@ -24,7 +24,7 @@ const DEFAULT_STORAGE_DATABASE: &str = "slurm_acct_db";
     namespaced,
     status = "AccountingStatus",
     derive = "PartialEq",
-    doc = "Slurm accounting: slurmdbd and the database it talks to.",
+    doc = "Slurm accounting: slurmdbd and its database.",
     printcolumn(
         name = "READY",
         type_ = "string",
@@ -41,18 +41,18 @@ const DEFAULT_STORAGE_DATABASE: &str = "slurm_acct_db";
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = schema::rules(&schema::DAEMON_RULES)))]
 pub struct AccountingSpec {
-    /// The key that Slurm daemons authenticate each other with.
+    /// The key with which Slurm daemons authenticate each other.
     pub slurm_key_ref: Option<SecretKeySelector>,
     /// Deprecated: use `jwtKeyRef`.
     pub jwt_hs256_key_ref: Option<SecretKeySelector>,
-    /// The key that JSON Web Tokens are signed with.
+    /// The key that signs JSON Web Tokens.
     pub jwt_key_ref: Option<SecretKeySelector>,
     /// Public keys of other token issuers (JWKS).
     pub jwks_key_ref: Option<ConfigMapKeySelector>,
-    /// True if slurmdbd runs elsewhere; then nothing is made.
+    /// True if slurmdbd is external; the operator then creates nothing.
     #[serde(default)]
     pub external: bool,
-    /// Where the external slurmdbd is.
+    /// Address of the external slurmdbd.
     pub external_config: Option<ExternalConfig>,
     /// Overrides for the slurmdbd container.
     #[serde(default, skip_serializing_if = "Raw::is_absent")]
@@ -81,7 +81,7 @@ pub struct StorageConfig {
     /// Name of the database.
     #[serde(default = "default_storage_database")]
     pub database: String,
-    /// User that slurmdbd connects as.
+    /// User with which slurmdbd connects.
     pub username: Option<String>,
     /// That user's password.
     pub password_key_ref: SecretKeySelector,
@@ -96,12 +96,12 @@ fn default_storage_database() -> String {
 }
 
 impl StorageConfig {
-    /// The port, 0 counting as not set.
+    /// The port; 0 counts as not set.
     pub const fn effective_port(&self) -> i64 {
         if self.port == 0 { DEFAULT_STORAGE_PORT } else { self.port }
     }
 
-    /// The database name, an empty one counting as not set.
+    /// The database name; an empty one counts as not set.
     pub fn effective_database(&self) -> &str {
         if self.database.is_empty() { DEFAULT_STORAGE_DATABASE } else { &self.database }
     }
@@ -114,11 +114,11 @@ impl AccountingSpec {
     }
 }
 
-/// What the operator observed of an Accounting.
+/// Observed state of an Accounting.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct AccountingStatus {
-    /// Aspects of the current state.
+    /// Conditions of the current state.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,

@@ -1,4 +1,4 @@
-//! What several kinds share.
+//! Types that several kinds use.
 
 use crate::Raw;
 use crate::schema;
@@ -45,7 +45,7 @@ pub struct ConfigMapKeySelector {
     pub optional: Option<bool>,
 }
 
-/// Labels and annotations for an object that the operator makes.
+/// Labels and annotations for an object that the operator creates.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Metadata {
@@ -57,18 +57,18 @@ pub struct Metadata {
     pub annotations: Option<BTreeMap<String, String>>,
 }
 
-/// What pods get on top of what the operator gives them.
+/// Additions to the pods that the operator creates.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PodTemplate {
     /// Labels and annotations of the pods.
     pub metadata: Option<Metadata>,
-    /// A core/v1 PodSpec, merged over the defaults of the operator. Nothing in it is required.
+    /// A core/v1 PodSpec, merged over the operator's defaults. No field is required.
     #[serde(default, skip_serializing_if = "Raw::is_absent")]
     pub spec: Raw<PodSpec>,
 }
 
-/// What a Service gets on top of what the operator gives it.
+/// Additions to a Service that the operator creates.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -88,7 +88,7 @@ pub struct ServiceTemplate {
     pub node_port: Option<i64>,
 }
 
-/// Where a daemon runs that the operator does not manage.
+/// The address of a daemon that the operator does not manage.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ExternalConfig {
     /// Host name or address.
@@ -98,7 +98,7 @@ pub struct ExternalConfig {
     pub port: i64,
 }
 
-/// `serde(default = ...)` for fields that are true unless said otherwise.
+/// `serde(default = ...)` for fields that are true by default.
 pub(super) const fn enabled() -> bool {
     true
 }
@@ -108,7 +108,7 @@ pub(super) const fn one() -> i32 {
     1
 }
 
-/// Counters of a status are left out while they are zero.
+/// Status counters are omitted while they are zero.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
 pub(super) const fn is_zero(count: &i32) -> bool {
     *count == 0

@@ -19,7 +19,7 @@ const HA_RULE: schema::Rule = (
     "Slurm HA requires persistence.existingClaim to name a PersistentVolumeClaim with access mode ReadWriteMany",
 );
 
-/// A Slurm cluster: its slurmctld, or the address of one that runs elsewhere.
+/// A Slurm cluster: its slurmctld, or the address of an external one.
 #[skip_serializing_none]
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
@@ -50,27 +50,27 @@ const HA_RULE: schema::Rule = (
 pub struct ControllerSpec {
     /// Name of the Slurm cluster; `<namespace>_<name>` if not set.
     pub cluster_name: Option<String>,
-    /// The key that Slurm daemons authenticate each other with.
+    /// The key with which Slurm daemons authenticate each other.
     pub slurm_key_ref: Option<SecretKeySelector>,
     /// Deprecated: use `jwtKeyRef`.
     pub jwt_hs256_key_ref: Option<SecretKeySelector>,
-    /// The key that JSON Web Tokens are signed with.
+    /// The key that signs JSON Web Tokens.
     pub jwt_key_ref: Option<SecretKeySelector>,
     /// Public keys of other token issuers (JWKS).
     pub jwks_key_ref: Option<ConfigMapKeySelector>,
     /// The Accounting of this cluster; none if not set.
     pub accounting_ref: Option<LocalObjectReference>,
-    /// True if slurmctld runs elsewhere.
+    /// True if slurmctld is external.
     #[serde(default)]
     pub external: bool,
-    /// Where the external slurmctld is.
+    /// Address of the external slurmctld.
     pub external_config: Option<ExternalConfig>,
     /// Standby slurmctld daemons.
     pub ha: Option<HighAvailability>,
     /// Overrides for the slurmctld container.
     #[serde(default, skip_serializing_if = "Raw::is_absent")]
     pub slurmctld: Raw<Container>,
-    /// True to apply configuration changes with `scontrol reconfigure` in place of a restart.
+    /// True to apply configuration changes with `scontrol reconfigure` instead of a restart.
     #[serde(default)]
     pub inplace_reconfigure: bool,
     /// Overrides for the container that runs `scontrol reconfigure`.
@@ -98,7 +98,7 @@ pub struct ControllerSpec {
     /// ConfigMaps with epilog scripts for slurmctld.
     #[schemars(extend("nullable" = true))]
     pub epilog_slurmctld_script_refs: Option<Vec<LocalObjectReference>>,
-    /// Where slurmctld saves its state.
+    /// The volume for slurmctld's state.
     pub persistence: Option<Persistence>,
     /// Overrides for the client Service.
     pub service: Option<ServiceTemplate>,
@@ -114,24 +114,24 @@ pub struct HighAvailability {
     /// True to run backups.
     #[serde(default)]
     pub enabled: bool,
-    /// How many backups.
+    /// Number of backups.
     #[serde(default = "super::common::one")]
     #[schemars(range(min = 1))]
     pub backups: i32,
 }
 
-/// The volume of slurmctld's saved state. Other fields are those of a PersistentVolumeClaim's spec.
+/// The volume for slurmctld's state. Further fields are those of a PersistentVolumeClaim's spec.
 #[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("required" = ["enabled"]))]
 pub struct Persistence {
-    /// False to lose the state with the pod.
+    /// False to keep the state in the pod, where it is lost with the pod.
     #[serde(default = "enabled")]
     pub enabled: bool,
-    /// A claim that exists already, used in place of one that the operator makes.
+    /// An existing PersistentVolumeClaim to use instead of one that the operator creates.
     pub existing_claim: Option<String>,
-    /// The spec of the claim that the operator makes, as the user wrote it.
+    /// The spec of the PersistentVolumeClaim that the operator creates, as the user's JSON.
     #[serde(flatten)]
     #[schemars(schema_with = "schema::volume_claim")]
     pub claim: Map<String, Value>,
@@ -144,12 +144,12 @@ impl Default for Persistence {
 }
 
 impl Persistence {
-    /// The claim to use as it is; an empty name counts as none.
+    /// The existing PersistentVolumeClaim; an empty name counts as not set.
     pub fn existing_claim(&self) -> Option<&str> {
         self.existing_claim.as_deref().filter(|name| !name.is_empty())
     }
 
-    /// The typed spec of the claim to make.
+    /// The typed spec of the PersistentVolumeClaim to create.
     pub fn claim_spec(&self) -> Result<PersistentVolumeClaimSpec, TypeMismatch> {
         Raw::new(Value::Object(self.claim.clone())).read().map(Option::unwrap_or_default)
     }
@@ -163,7 +163,7 @@ pub struct Metrics {
     /// True to make slurmctld serve metrics.
     #[serde(default)]
     pub enabled: bool,
-    /// The ServiceMonitor that makes Prometheus read them.
+    /// The ServiceMonitor that makes Prometheus scrape them.
     #[schemars(extend("nullable" = true))]
     pub service_monitor: Option<ServiceMonitor>,
 }
@@ -173,7 +173,7 @@ pub struct Metrics {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ServiceMonitor {
-    /// True to make the ServiceMonitor.
+    /// True to create the ServiceMonitor.
     #[serde(default)]
     pub enabled: bool,
     /// Labels of the ServiceMonitor.
@@ -182,15 +182,15 @@ pub struct ServiceMonitor {
     /// Annotations of the ServiceMonitor.
     #[schemars(extend("nullable" = true))]
     pub annotations: Option<BTreeMap<String, String>>,
-    /// How often to read the metrics.
+    /// Scrape interval.
     #[serde(default)]
     #[schemars(schema_with = "schema::prometheus_duration")]
     pub interval: Option<String>,
-    /// How long one read may take.
+    /// Scrape timeout.
     #[serde(default)]
     #[schemars(schema_with = "schema::prometheus_duration")]
     pub scrape_timeout: Option<String>,
-    /// What to read; all of Slurm's metrics if not set.
+    /// Metrics to scrape; all of Slurm's if not set.
     #[schemars(extend("nullable" = true))]
     pub endpoints: Option<Vec<MetricsEndpoint>>,
 }
@@ -202,11 +202,11 @@ pub struct ServiceMonitor {
 pub struct MetricsEndpoint {
     /// The path, such as `/metrics/jobs`.
     pub path: String,
-    /// How often to read it; that of the ServiceMonitor if not set.
+    /// Scrape interval; that of the ServiceMonitor if not set.
     #[serde(default)]
     #[schemars(schema_with = "schema::prometheus_duration")]
     pub interval: Option<String>,
-    /// How long one read may take; that of the ServiceMonitor if not set.
+    /// Scrape timeout; that of the ServiceMonitor if not set.
     #[serde(default)]
     #[schemars(schema_with = "schema::prometheus_duration")]
     pub scrape_timeout: Option<String>,
@@ -218,7 +218,7 @@ impl ControllerSpec {
         self.jwt_key_ref.as_ref().or(self.jwt_hs256_key_ref.as_ref())
     }
 
-    /// How many slurmctld daemons there are, the primary included.
+    /// Number of slurmctld daemons, the primary included.
     pub fn daemons(&self) -> i32 {
         match &self.ha {
             Some(ha) if ha.enabled && !self.external => 1_i32.saturating_add(ha.backups.max(1)),
@@ -226,7 +226,7 @@ impl ControllerSpec {
         }
     }
 
-    /// ConfigMaps whose keys become files in /etc/slurm, sorted; one that is named twice is there twice.
+    /// ConfigMaps whose keys become files in /etc/slurm, sorted; duplicates are kept.
     pub fn config_map_names(&self) -> Vec<&str> {
         let references = [
             &self.config_file_refs,
@@ -241,16 +241,16 @@ impl ControllerSpec {
         names
     }
 
-    /// True if standby daemons are wanted.
+    /// True if standby daemons are configured.
     pub fn is_highly_available(&self) -> bool {
         self.daemons() > 1
     }
 }
 
-/// What the operator observed of a Controller.
+/// Observed state of a Controller.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ControllerStatus {
-    /// Aspects of the current state.
+    /// Conditions of the current state.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,

@@ -48,7 +48,7 @@ use serde_with::skip_serializing_none;
 pub struct LoginSetSpec {
     /// The Controller of the Slurm cluster to log in to.
     pub controller_ref: LocalObjectReference,
-    /// How many pods.
+    /// Number of pods.
     #[serde(default = "one")]
     pub replicas: i32,
     /// Overrides for the login container.
@@ -63,7 +63,7 @@ pub struct LoginSetSpec {
     pub root_ssh_authorized_keys: Option<String>,
     /// Lines to append to `sshd_config`.
     pub extra_sshd_config: Option<String>,
-    /// The sssd.conf that says who may log in.
+    /// The sssd.conf, which defines the users who may log in.
     pub sssd_conf_ref: SecretKeySelector,
     /// How the Deployment replaces pods.
     pub strategy: Option<DeploymentStrategy>,
@@ -79,34 +79,34 @@ pub struct DeploymentStrategy {
     /// `Recreate` or `RollingUpdate`.
     #[serde(rename = "type")]
     pub type_: Option<String>,
-    /// Bounds of a rolling update.
+    /// Limits of a rolling update.
     pub rolling_update: Option<RollingUpdateDeployment>,
 }
 
-/// Bounds of a Deployment's rolling update.
+/// Limits of a Deployment's rolling update.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RollingUpdateDeployment {
-    /// How many pods more than wanted there may be.
+    /// Maximum number of pods above `replicas`, as a number or a percentage.
     #[serde(default, skip_serializing_if = "Raw::is_absent")]
     #[schemars(schema_with = "schema::int_or_string")]
     pub max_surge: Raw<IntOrString>,
-    /// How many pods fewer than wanted may be available.
+    /// Maximum number of unavailable pods, as a number or a percentage.
     #[serde(default, skip_serializing_if = "Raw::is_absent")]
     #[schemars(schema_with = "schema::int_or_string")]
     pub max_unavailable: Raw<IntOrString>,
 }
 
-/// What the operator observed of a LoginSet.
+/// Observed state of a LoginSet.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LoginSetStatus {
-    /// How many pods there are.
+    /// Number of pods.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub replicas: i32,
-    /// Aspects of the current state.
+    /// Conditions of the current state.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
-    /// Selects the pods, for the scale subresource.
+    /// Label selector of the pods, for the scale subresource.
     pub selector: String,
 }

@@ -1,4 +1,4 @@
-//! `NodeSet`: pods that are Slurm nodes.
+//! `NodeSet`: worker pods, each a Slurm node.
 
 use super::common::{LocalObjectReference, PodTemplate, SecretKeySelector, enabled, is_zero, one};
 use crate::conditions::{ConditionStatus, PARTITION_HELD, find};
@@ -13,7 +13,7 @@ use serde_json::Value;
 use serde_with::skip_serializing_none;
 use std::collections::BTreeMap;
 
-/// A set of alike Slurm nodes, each a pod with slurmd.
+/// A set of identical Slurm nodes, each a pod with slurmd.
 #[skip_serializing_none]
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
@@ -27,7 +27,7 @@ use std::collections::BTreeMap;
     namespaced,
     status = "NodeSetStatus",
     derive = "PartialEq",
-    doc = "A set of alike Slurm nodes, each a pod with slurmd.",
+    doc = "A set of identical Slurm nodes, each a pod with slurmd.",
     scale(
         spec_replicas_path = ".spec.replicas",
         status_replicas_path = ".status.replicas",
@@ -53,7 +53,7 @@ use std::collections::BTreeMap;
 pub struct NodeSetSpec {
     /// The Controller of the Slurm cluster that the nodes belong to.
     pub controller_ref: LocalObjectReference,
-    /// How many nodes. Ignored with scaling mode DaemonSet.
+    /// Number of nodes. Ignored with scaling mode DaemonSet.
     #[serde(default = "one")]
     pub replicas: i32,
     /// StatefulSet: numbered pods. DaemonSet: one pod on each Kubernetes node that fits.
@@ -73,27 +73,27 @@ pub struct NodeSetSpec {
     pub extra_conf: Option<String>,
     /// The partition of these nodes.
     pub partition: Option<Partition>,
-    /// Claims that each pod gets, as a list of core/v1 PersistentVolumeClaim.
+    /// Templates of each pod's volume claims, as a list of core/v1 PersistentVolumeClaim.
     #[serde(default, skip_serializing_if = "Raw::is_absent")]
     #[schemars(schema_with = "schema::anything")]
     pub volume_claim_templates: Raw<Vec<PersistentVolumeClaim>>,
     /// How pods are replaced when their template changes.
     pub update_strategy: Option<UpdateStrategy>,
-    /// How many old revisions to keep.
+    /// Number of old revisions to keep.
     #[serde(default)]
     pub revision_history_limit: i32,
-    /// What becomes of claims.
+    /// When the volume claims of pods are deleted.
     pub persistent_volume_claim_retention_policy: Option<ClaimRetentionPolicy>,
-    /// How long a pod must be ready to count as available.
+    /// Seconds that a pod must be ready to count as available.
     pub min_ready_seconds: Option<i32>,
-    /// Ordinals in names are padded with zeros to this width.
+    /// Width to which ordinals in names are padded with zeros.
     #[serde(default)]
     #[schemars(schema_with = "schema::integer")]
     pub ordinal_padding: i64,
-    /// True to keep an ordinal on the Kubernetes node it first ran on.
+    /// True to keep each ordinal on the Kubernetes node on which it first ran.
     #[serde(default)]
     pub pin_to_node: bool,
-    /// False to let evictions take pods that run jobs.
+    /// False to allow evictions of pods that run jobs.
     #[serde(default = "enabled")]
     pub workload_disruption_protection: bool,
     /// When records of Slurm nodes without a pod are deleted.
@@ -104,7 +104,7 @@ pub struct NodeSetSpec {
     pub oversubscribe_node: bool,
 }
 
-/// How the number and place of pods is decided.
+/// How the number of pods and their Kubernetes nodes are chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum ScalingMode {
     /// One pod on each Kubernetes node that fits.
@@ -125,7 +125,7 @@ pub struct Ssh {
     pub enabled: bool,
     /// Lines to append to `sshd_config`.
     pub extra_sshd_config: Option<String>,
-    /// The sssd.conf that says who may log in.
+    /// The sssd.conf, which defines the users who may log in.
     pub sssd_conf_ref: SecretKeySelector,
 }
 
@@ -134,7 +134,7 @@ pub struct Ssh {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(extend("required" = ["enabled"]))]
 pub struct Partition {
-    /// True to make a partition of the nodes.
+    /// True to create a partition with these nodes.
     #[serde(default)]
     pub enabled: bool,
     /// Parameters of the partition, on one line.
@@ -151,58 +151,58 @@ pub struct Partition {
     "scheduledUpdate.startTime and scheduledUpdate.duration must be set when type is ScheduledUpdate",
 )])))]
 pub struct UpdateStrategy {
-    /// Which of the strategies.
+    /// The strategy.
     #[serde(rename = "type", default)]
     pub type_: UpdateStrategyType,
-    /// Bounds of a rolling update.
+    /// Limits of a rolling update.
     pub rolling_update: Option<RollingUpdate>,
-    /// When a scheduled update takes place.
+    /// Time and duration of a scheduled update.
     pub scheduled_update: Option<ScheduledUpdate>,
 }
 
-/// The strategies of replacing pods.
+/// The strategies for replacing pods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum UpdateStrategyType {
     /// A few at a time, each drained first.
     #[default]
     RollingUpdate,
-    /// Whenever somebody deletes the old pod.
+    /// When a user deletes the old pod.
     OnDelete,
     /// All at once, inside a Slurm reservation.
     ScheduledUpdate,
 }
 
-/// Bounds of a rolling update.
+/// Limits of a rolling update.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RollingUpdate {
-    /// How many pods may be unavailable at once, as a number or a percentage.
-    #[serde(default = "quarter")]
+    /// Maximum number of unavailable pods, as a number or a percentage.
+    #[serde(default = "default_max_unavailable")]
     #[schemars(schema_with = "schema::int_or_string")]
     pub max_unavailable: Raw<IntOrString>,
 }
 
-fn quarter() -> Raw<IntOrString> {
+fn default_max_unavailable() -> Raw<IntOrString> {
     Raw::new(Value::from("25%"))
 }
 
 impl Default for RollingUpdate {
     fn default() -> Self {
-        Self { max_unavailable: quarter() }
+        Self { max_unavailable: default_max_unavailable() }
     }
 }
 
-/// The Slurm reservation in which a scheduled update takes place.
+/// The Slurm reservation of a scheduled update.
 #[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ScheduledUpdate {
-    /// When it begins (RFC 3339).
+    /// Its start (RFC 3339).
     #[serde(default, skip_serializing_if = "Raw::is_absent")]
     #[schemars(schema_with = "schema::date_time")]
     pub start_time: Raw<Time>,
-    /// How long it lasts, as a Go duration.
-    #[serde(default = "half_an_hour")]
+    /// Its duration, as a Go duration.
+    #[serde(default = "default_reservation_duration")]
     #[schemars(schema_with = "schema::duration")]
     pub duration: Raw<Duration>,
     /// Additional flags of the reservation.
@@ -210,128 +210,128 @@ pub struct ScheduledUpdate {
     pub flags: Option<Vec<String>>,
 }
 
-fn half_an_hour() -> Raw<Duration> {
+fn default_reservation_duration() -> Raw<Duration> {
     Raw::new(Value::from("30m"))
 }
 
-/// What becomes of claims that are no longer needed.
+/// When the volume claims of pods are deleted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClaimRetentionPolicy {
-    /// When the NodeSet is deleted.
+    /// After deletion of the NodeSet.
     #[serde(default)]
     pub when_deleted: ClaimRetention,
-    /// When the NodeSet is scaled in.
+    /// After scale-in of the NodeSet.
     #[serde(default)]
     pub when_scaled: ClaimRetention,
 }
 
-/// To keep or not to keep a claim.
+/// Whether a volume claim is kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum ClaimRetention {
-    /// It stays.
+    /// It is kept.
     #[default]
     Retain,
-    /// It goes.
+    /// It is deleted.
     Delete,
 }
 
 /// When records of Slurm nodes without a pod are deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum PruneSlurmNodeRecords {
-    /// They stay.
+    /// Never.
     #[default]
     Never,
-    /// When the Kubernetes node is gone too.
+    /// When the Kubernetes node no longer exists either.
     NodeNotFound,
 }
 
 impl NodeSetSpec {
-    /// The update strategy, that of an absent field included.
+    /// The update strategy, or its default.
     pub fn effective_update_strategy(&self) -> UpdateStrategy {
         self.update_strategy.clone().unwrap_or_default()
     }
 
-    /// What becomes of claims.
+    /// The retention policy of volume claims, or its default.
     pub fn claim_retention(&self) -> ClaimRetentionPolicy {
         self.persistent_volume_claim_retention_policy.clone().unwrap_or_default()
     }
 
-    /// The ssh settings if ssh is wanted.
+    /// The ssh settings, if ssh is enabled.
     pub fn enabled_ssh(&self) -> Option<&Ssh> {
         self.ssh.as_ref().filter(|ssh| ssh.enabled)
     }
 
-    /// The partition if one is wanted.
+    /// The partition, if it is enabled.
     pub fn enabled_partition(&self) -> Option<&Partition> {
         self.partition.as_ref().filter(|partition| partition.enabled)
     }
 
-    /// Digits that an ordinal has at least. Negative and absurd widths pass the schema; names have their limit.
+    /// Minimum number of digits of an ordinal. The schema allows any number; a DNS label has at most 63 characters.
     pub fn padding(&self) -> usize {
         usize::try_from(self.ordinal_padding.clamp(0, 63)).unwrap_or_default()
     }
 }
 
 impl NodeSet {
-    /// Whether the NodeSet, as it is now, tells that no job names a partition of it.
+    /// Whether [`PARTITION_HELD`] is `False` for the current generation: no job names a partition of the NodeSet.
     pub fn releases_partition(&self) -> bool {
-        let told = self.status.as_ref().and_then(|status| find(&status.conditions, PARTITION_HELD));
-        told.is_some_and(|held| {
-            held.status == ConditionStatus::False.as_str()
-                && held.observed_generation == self.metadata.generation
+        let held = self.status.as_ref().and_then(|status| find(&status.conditions, PARTITION_HELD));
+        held.is_some_and(|condition| {
+            condition.status == ConditionStatus::False.as_str()
+                && condition.observed_generation == self.metadata.generation
         })
     }
 }
 
-/// What the operator observed of a NodeSet. Counters are left out while they are zero.
+/// Observed state of a NodeSet. Counters are omitted while they are zero.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeSetStatus {
-    /// How many pods there should be.
+    /// Number of desired pods.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub desired: i32,
-    /// How many pods there are.
+    /// Number of pods.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub replicas: i32,
-    /// How many pods have the current template.
+    /// Number of pods with the current template.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub updated_replicas: i32,
-    /// How many pods are ready.
+    /// Number of ready pods.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub ready_replicas: i32,
-    /// How many pods have been ready for long enough.
+    /// Number of pods that have been ready for `minReadySeconds`.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub available_replicas: i32,
-    /// How many pods have not.
+    /// Number of pods that are not available.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unavailable_replicas: i32,
-    /// How many Slurm nodes are idle.
+    /// Number of idle Slurm nodes.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub slurm_idle: i32,
-    /// How many Slurm nodes run jobs.
+    /// Number of Slurm nodes that run jobs.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub slurm_allocated: i32,
-    /// How many Slurm nodes are down.
+    /// Number of Slurm nodes that are down.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub slurm_down: i32,
-    /// How many Slurm nodes are draining or drained.
+    /// Number of Slurm nodes that are draining or drained.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub slurm_drain: i32,
-    /// The generation that this status was computed from.
+    /// The generation from which this status was computed.
     pub observed_generation: Option<i64>,
     /// Hash of the current revision.
     pub node_set_hash: String,
-    /// How many hashes of revisions collided.
+    /// Number of hash collisions of revisions.
     pub collision_count: Option<i32>,
-    /// Aspects of the current state.
+    /// Conditions of the current state.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
     /// The Kubernetes node of each ordinal, while `pinToNode` is set.
     #[schemars(extend("nullable" = true))]
     pub ordinal_to_node: Option<BTreeMap<String, String>>,
-    /// Selects the pods, for the scale subresource.
+    /// Label selector of the pods, for the scale subresource.
     pub selector: String,
 }

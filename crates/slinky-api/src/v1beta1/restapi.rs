@@ -39,7 +39,7 @@ use serde_with::skip_serializing_none;
 pub struct RestApiSpec {
     /// The Controller of the Slurm cluster to serve.
     pub controller_ref: LocalObjectReference,
-    /// How many pods.
+    /// Number of pods.
     #[serde(default = "one")]
     pub replicas: i32,
     /// Overrides for the slurmrestd container.
@@ -51,10 +51,10 @@ pub struct RestApiSpec {
     pub service: Option<ServiceTemplate>,
 }
 
-/// What the operator observed of a RestApi.
+/// Observed state of a RestApi.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RestApiStatus {
-    /// Aspects of the current state.
+    /// Conditions of the current state.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,

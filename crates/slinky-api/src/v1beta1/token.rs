@@ -8,11 +8,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
-/// The Slurm user of a Token that names none.
+/// The default Slurm user of a Token.
 const DEFAULT_USERNAME: &str = "nobody";
 const DEFAULT_LIFETIME: std::time::Duration = std::time::Duration::from_mins(15);
 
-/// A JSON Web Token for a Slurm user, kept in a Secret and renewed in time.
+/// A JSON Web Token for a Slurm user, stored in a Secret and renewed before it expires.
 #[skip_serializing_none]
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
@@ -25,7 +25,7 @@ const DEFAULT_LIFETIME: std::time::Duration = std::time::Duration::from_mins(15)
     namespaced,
     status = "TokenStatus",
     derive = "PartialEq",
-    doc = "A JSON Web Token for a Slurm user, kept in a Secret and renewed in time.",
+    doc = "A JSON Web Token for a Slurm user, stored in a Secret and renewed before it expires.",
     printcolumn(name = "USER", type_ = "string", json_path = ".spec.username"),
     printcolumn(name = "IAT", type_ = "date", json_path = ".status.issuedAt"),
     printcolumn(
@@ -50,9 +50,9 @@ pub struct TokenSpec {
     pub jwt_hs256_key_ref: Option<SecretKeySelector>,
     /// The key that the token is signed with.
     pub jwt_key_ref: Option<SecretKeySelector>,
-    /// The Slurm user that the token stands for.
+    /// The Slurm user of the token.
     pub username: String,
-    /// How long the token is valid, as a Go duration such as `1h30m`; 15 minutes if not set.
+    /// Lifetime of the token, as a Go duration such as `1h30m`; 15 minutes if not set.
     #[serde(default, skip_serializing_if = "Raw::is_absent")]
     #[schemars(schema_with = "schema::duration")]
     pub lifetime: Raw<Duration>,
@@ -74,15 +74,14 @@ impl TokenSpec {
         if self.username.is_empty() { DEFAULT_USERNAME } else { &self.username }
     }
 
-    /// How long the token should be valid. Zero counts as not set, and so does a negative
-    /// lifetime: a token that is born expired helps nobody.
+    /// The lifetime of the token. Zero and negative lifetimes count as not set: the token would be expired at once.
     pub fn effective_lifetime(&self) -> Result<std::time::Duration, TypeMismatch> {
         let lifetime = self.lifetime.read()?.and_then(Duration::length);
         Ok(lifetime.filter(|lifetime| !lifetime.is_zero()).unwrap_or(DEFAULT_LIFETIME))
     }
 }
 
-/// What the operator observed of a Token.
+/// Observed state of a Token.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -91,7 +90,7 @@ pub struct TokenStatus {
     #[serde(default)]
     #[schemars(schema_with = "schema::date_time")]
     pub issued_at: Option<Time>,
-    /// Aspects of the current state.
+    /// Conditions of the current state.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
