@@ -1,18 +1,17 @@
-//! Carries out what was decided. All effects pass through here: what is not granted as a batch is not sent, and what was
-//! sent is not forgotten.
+//! Performs what a plan contains, and decides nothing. All effects pass through here: no effect is sent without a granted
+//! batch, and every result of a batch is recorded.
 //!
-//! The order within a batch keeps each write from being contradicted by what could go wrong with the next: the NodeSet is
-//! held before anything is made for it, pods are marked before their Slurm nodes are drained, marks are off before nodes go
-//! back to work, claims belong to those with whom they go before these go, and a pod is deleted right after its node was
-//! seen drained.
+//! The order within a batch makes every write safe to be the last one: the NodeSet has its finalizers before anything is
+//! created for it, pods are marked before their Slurm nodes are drained, marks are removed before nodes are resumed, claims
+//! have their owners before these are deleted, and a pod is deleted right after a read that shows its node drained.
 
 mod basis;
+mod children;
 mod cordon;
 mod create;
 mod delete;
 mod grant;
 mod mirror;
-mod notices;
 mod ownership;
 mod report;
 mod slurm_writes;
@@ -20,16 +19,17 @@ mod slurm_writes;
 mod tests;
 mod writes;
 
-pub use basis::{Bases, Seen};
+pub use basis::{Bases, SeenByCache};
+pub use children::apply_children;
 pub use mirror::mirror_pods;
-pub use notices::{Notices, Subject, Topic};
-pub use report::{Failure, Report, Verdict};
+pub use report::{BatchOutcome, Execution, Failure, Report};
 
-use crate::plan::{Effect, NodeMirror, is_force_deleted};
+use crate::observe::Observed;
+use crate::plan::{Effect, NodeMirror, Plan, is_force_deleted};
 use crate::slurm::{ClusterKey, Clusters};
-use cordon::{restore, retire};
+use cordon::{cordon_workers, uncordon_workers};
 use create::create_pods;
-use delete::{Looks, delete_pods, settle_deletes};
+use delete::{NodeReads, delete_pods, settle_deletes};
 use expectations::{
     Answer, Basis, BatchId, Begin, Clock, Expectations, Granted, NodeSetName, OPS_PER_BATCH, Ops, ReplicaId,
     Wait, WaitReason,
@@ -38,75 +38,97 @@ use grant::Batch;
 use kube::{Client, ResourceExt};
 use mirror::mirror_nodes;
 use operator_runtime::error::chain;
-use ownership::{claim_pods, own_claims, release};
+use ownership::{set_claim_owners, set_finalizers, set_pod_controllers};
 use slinky_api::v1beta1::NodeSet;
-use slurm_writes::{forget_nodes, reserve};
+use slurm_writes::{delete_node_records, write_reservations};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tracing::{info, warn};
 
-/// Where effects go.
-pub struct Edges {
+/// Sends the writes of NodeSets to the API server and to Slurm, in granted batches.
+pub struct Executor {
     /// Sends every request once.
     pub client: Client,
     /// The Slurm clusters.
     pub clusters: Clusters,
-    /// Who is asked before anything is done.
-    pub expectations: Arc<dyn Expectations>,
-    /// Who asks.
-    pub replica: ReplicaId,
-    /// How many batches this process asked for.
-    pub batches: Arc<AtomicU64>,
-    /// Tells how long a batch has lasted.
+    /// Grants batches.
+    pub coordination: Coordination,
+    /// Measures the time of a batch.
     pub clock: Clock,
-    /// Whether the process is about to end, and nothing more may be sent.
+    /// Whether the process is shutting down, so that nothing more may be sent.
     pub is_stopping: Box<dyn Fn() -> bool + Send + Sync>,
-    /// What the watch of pods has seen.
+    /// What the watch of pods has shown of the last batches.
     pub bases: Arc<Bases>,
 }
 
-/// What one pass wants done. One at a time is performed for a NodeSet.
-pub struct Work {
-    /// The NodeSet that it was decided on.
+/// The part of the expectations protocol that all watched namespaces of a process share.
+#[derive(Clone)]
+pub struct Coordination {
+    /// The expectations service.
+    pub expectations: Arc<dyn Expectations>,
+    /// This replica.
+    pub replica: ReplicaId,
+    /// Number of batches that this process has requested.
+    pub batches: Arc<AtomicU64>,
+}
+
+/// The writes of one plan that run in the background.
+pub struct PlannedWrites {
+    /// The NodeSet that they were planned for.
     pub nodeset: Arc<NodeSet>,
-    /// What to do, the most urgent first.
+    /// Writes that need a batch, the most urgent first.
     pub effects: Vec<Effect>,
-    /// What Slurm nodes are to be told.
+    /// Writes of pod facts to Slurm nodes, which need no batch.
     pub node_mirrors: Vec<NodeMirror>,
-    /// What the view contained that it was decided on, if that is known.
+    /// Proof of what the view contained that they were planned from, if there is one.
     pub basis: Option<Basis>,
 }
 
-/// Does what can be done of the work of one pass.
-pub async fn perform(work: Work, edges: &Edges) -> Report {
-    let Work { nodeset, mut effects, node_mirrors, basis } = work;
-    let mut report = Report::default();
-    cut_to_size(&mut effects, &mut report);
-    perform_effects(&nodeset, effects, basis, edges, &mut report).await;
-    // What is planned anew tells anew what Slurm nodes should say.
-    if !matches!(report.verdict, Verdict::NeedFresh(_))
-        && !node_mirrors.is_empty()
-        && let Some(cluster) = edges.clusters.cluster(&ClusterKey::of(&nodeset))
-    {
-        mirror_nodes(&node_mirrors, &cluster, &mut report).await;
+impl PlannedWrites {
+    /// The background writes of a plan, without a basis; `None` if it has none.
+    pub fn of(observed: &Observed, plan: &Plan) -> Option<Self> {
+        let is_empty = plan.effects.is_empty() && plan.node_mirrors.is_empty();
+        (!is_empty).then(|| Self {
+            nodeset: observed.nodeset.clone(),
+            effects: plan.effects.clone(),
+            node_mirrors: plan.node_mirrors.clone(),
+            basis: None,
+        })
     }
-    report
 }
 
-/// Asks for a batch with everything; if only creates are granted at the moment, for one with these.
+impl Executor {
+    /// Performs as much of the planned writes as is granted and as time allows.
+    pub async fn perform(&self, writes: PlannedWrites) -> Report {
+        let PlannedWrites { nodeset, mut effects, node_mirrors, basis } = writes;
+        let mut report = Report::default();
+        limit_to_batch_size(&mut effects, &mut report);
+        perform_effects(&nodeset, effects, basis, self, &mut report).await;
+        // A plan from a fresh view brings its own mirrors.
+        if !matches!(report.outcome, BatchOutcome::NeedFresh(_))
+            && !node_mirrors.is_empty()
+            && let Some(cluster) = self.clusters.cluster(&ClusterKey::of(&nodeset))
+        {
+            mirror_nodes(&node_mirrors, &cluster, &mut report).await;
+        }
+        report
+    }
+}
+
+/// Requests a batch with all effects; in half-open time, when only creates are granted, one with the creates.
 async fn perform_effects(
     nodeset: &NodeSet,
     mut effects: Vec<Effect>,
     basis: Option<Basis>,
-    edges: &Edges,
+    executor: &Executor,
     report: &mut Report,
 ) {
-    let asked = effects.len();
-    perform_batch(nodeset, &mut effects, basis.clone(), edges, report).await;
-    if report.verdict == Verdict::Wait(WaitReason::HalfOpen) {
+    let requested = effects.len();
+    perform_batch(nodeset, &mut effects, basis.clone(), executor, report).await;
+    if report.outcome == BatchOutcome::Wait(WaitReason::HalfOpen) {
         effects.retain(Effect::only_creates);
-        if effects.len() < asked {
-            perform_batch(nodeset, &mut effects, basis, edges, report).await;
+        if effects.len() < requested {
+            perform_batch(nodeset, &mut effects, basis, executor, report).await;
         }
     }
 }
@@ -115,74 +137,76 @@ async fn perform_batch(
     nodeset: &NodeSet,
     effects: &mut Vec<Effect>,
     basis: Option<Basis>,
-    edges: &Edges,
+    executor: &Executor,
     report: &mut Report,
 ) {
     if effects.is_empty() {
         return;
     }
-    let request = request(nodeset, effects, basis, edges);
-    let (batch, answer) = match Batch::ask(edges, nodeset, request).await {
-        Ok(answered) => answered,
+    let request = request(nodeset, effects, basis, executor);
+    let (batch, answer) = match Batch::begin(executor, nodeset, request).await {
+        Ok(begun) => begun,
         Err(error) => {
-            report.verdict = Verdict::Unavailable(chain(&error));
+            report.outcome = BatchOutcome::Unavailable(chain(&error));
             return;
         }
     };
     if matches!(answer, Answer::NeedFresh(_) | Answer::NotOwner(_)) {
-        edges.bases.forget(&nodeset.uid().unwrap_or_default());
+        executor.bases.forget(&nodeset.uid().unwrap_or_default());
     }
-    report.verdict = match answer {
+    report.outcome = match answer {
         Answer::Granted(granted) => {
-            info!(batch = %batch.id, ?granted, "Begins a batch");
-            cut_to_grant(effects, granted, report);
-            carry_out(batch, effects, report).await
+            info!(batch = %batch.id, ?granted, "Batch granted");
+            limit_to_grant(effects, granted, report);
+            perform_granted(batch, effects, report).await
         }
         Answer::Wait(Wait { after, reason }) => {
-            report.leave_for(after);
-            Verdict::Wait(reason)
+            report.requeue_within(after);
+            BatchOutcome::Wait(reason)
         }
-        Answer::NeedFresh(basis) => Verdict::NeedFresh(basis),
-        Answer::NotOwner(_) => Verdict::NotOwner,
+        Answer::NeedFresh(basis) => BatchOutcome::NeedFresh(basis),
+        Answer::NotOwner(_) => BatchOutcome::NotOwner,
     };
 }
 
-/// Does all of it in its order, as far as time allows, and ends the batch.
-async fn carry_out(batch: Batch<'_>, effects: &[Effect], report: &mut Report) -> Verdict {
-    let (bases, uid) = (&batch.edges.bases, batch.nodeset.uid().unwrap_or_default());
+/// Performs the effects in their order, as far as time allows, and ends the batch.
+async fn perform_granted(batch: Batch<'_>, effects: &[Effect], report: &mut Report) -> BatchOutcome {
+    let (bases, uid) = (&batch.executor.bases, batch.nodeset.uid().unwrap_or_default());
     bases.forget(&uid);
-    claim_pods(&batch, effects, report).await;
+    set_pod_controllers(&batch, effects, report).await;
     create_pods(&batch, effects, report).await;
-    let looks = Looks::new(&batch);
-    retire(&batch, &looks, effects, report).await;
-    restore(&batch, &looks, effects, report).await;
-    let without_claims = own_claims(&batch, effects, report).await;
-    let unsettled = delete_pods(&batch, &looks, effects, &without_claims, report).await;
-    // A NodeSet that is let go is not there to see to its reservation later, unless somebody wants it gone all the same.
-    if reserve(&batch, effects, report).await || is_force_deleted(batch.nodeset) {
-        release(&batch, effects, report).await;
+    let reads = NodeReads::new(&batch);
+    cordon_workers(&batch, &reads, effects, report).await;
+    uncordon_workers(&batch, &reads, effects, report).await;
+    let without_claims = set_claim_owners(&batch, effects, report).await;
+    let unsettled = delete_pods(&batch, &reads, effects, &without_claims, report).await;
+    // Without its finalizers the NodeSet is deleted, and its reservation would stay; only a forced deletion accepts that.
+    if write_reservations(&batch, effects, report).await || is_force_deleted(batch.nodeset) {
+        set_finalizers(&batch, effects, report).await;
     }
-    forget_nodes(&batch, &looks, effects, report).await;
-    settle_deletes(&batch, &looks, unsettled, report).await;
+    delete_node_records(&batch, &reads, effects, report).await;
+    settle_deletes(&batch, &reads, unsettled, report).await;
     batch.settle_patches().await;
     for Failure { object, category, message } in &report.failures {
-        warn!(batch = %batch.id, object, category, error = message, "A write failed");
+        warn!(batch = %batch.id, object, category, error = message, "Write failed");
     }
     let certain = batch.is_certain();
     if !certain {
-        warn!(batch = %batch.id, "Leaves a batch to run out, because a write was not answered");
+        warn!(batch = %batch.id, "Batch stays open until it expires: the outcome of a write is unknown");
     } else if let Some(basis) = batch.done().await {
         bases.close(&uid, basis, batch.into_results());
     }
-    Verdict::Performed { certain }
+    BatchOutcome::Performed { certain }
 }
 
-fn request(nodeset: &NodeSet, effects: &[Effect], basis: Option<Basis>, edges: &Edges) -> Begin {
-    let batch =
-        BatchId { replica: edges.replica.clone(), counter: edges.batches.fetch_add(1, Ordering::Relaxed) };
+fn request(nodeset: &NodeSet, effects: &[Effect], basis: Option<Basis>, executor: &Executor) -> Begin {
+    let batch = BatchId {
+        replica: executor.coordination.replica.clone(),
+        counter: executor.coordination.batches.fetch_add(1, Ordering::Relaxed),
+    };
     let namespace = nodeset.namespace().unwrap_or_default();
     let ops = ops(effects);
-    info!(%batch, namespace, nodeset = nodeset.name_any(), ?ops, "Asks for a batch");
+    info!(%batch, namespace, nodeset = nodeset.name_any(), ?ops, "Requesting a batch");
     Begin {
         batch,
         cluster_key: ClusterKey::of(nodeset).to_string(),
@@ -205,11 +229,11 @@ fn ops(effects: &[Effect]) -> Ops {
     }
 }
 
-/// Leaves out what is more than a batch may have.
-fn cut_to_size(effects: &mut Vec<Effect>, report: &mut Report) {
+/// Drops the effects beyond the size limit of a batch.
+fn limit_to_batch_size(effects: &mut Vec<Effect>, report: &mut Report) {
     let mut size = 0;
     let fits = |effect: &Effect| {
-        // A pod that may meet another in Slurm counts as a create and as more than that.
+        // A pod that may share its Slurm node name with another counts as a create and as another write.
         size += if effect.is_create() && !effect.only_creates() { 2 } else { 1 };
         size <= OPS_PER_BATCH
     };
@@ -217,12 +241,12 @@ fn cut_to_size(effects: &mut Vec<Effect>, report: &mut Report) {
     let fitting = effects.iter().map(fits).take_while(|fits| *fits).count();
     if fitting < all {
         effects.truncate(fitting);
-        report.leave();
+        report.requeue_soon();
     }
 }
 
-/// Leaves out the creates and deletes that were not granted.
-fn cut_to_grant(effects: &mut Vec<Effect>, granted: Granted, report: &mut Report) {
+/// Drops the creates and deletes beyond the grant.
+fn limit_to_grant(effects: &mut Vec<Effect>, granted: Granted, report: &mut Report) {
     let Granted { mut creates, mut deletes } = granted;
     let all = effects.len();
     effects.retain(|effect| {
@@ -238,6 +262,6 @@ fn cut_to_grant(effects: &mut Vec<Effect>, granted: Granted, report: &mut Report
         is_granted
     });
     if effects.len() < all {
-        report.leave();
+        report.requeue_soon();
     }
 }

@@ -2,9 +2,9 @@
 
 use crate::build::{Hashes, WorkerTemplate, build_template};
 use crate::cache::{LivePods, NodeCache, PodCache, SecretHashes};
-use crate::execute::Edges;
+use crate::execute::{Coordination, Executor};
+use crate::observe::Sources;
 use crate::slurm::{Clusters, Connect, KeyError, Surroundings};
-use crate::world::World;
 use expectations::{Embedded, Epoch, Limits, Parameters, Predecessor, Timing};
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -126,44 +126,41 @@ pub fn embedded(
     Arc::new(Embedded::new(parameters, clock, name.into()).unwrap())
 }
 
-/// Where the effects of the replica of this name go.
-pub fn edges(
+/// The executor of the replica of this name.
+pub fn executor(
     name: &str,
     client: Client,
     clusters: Clusters,
     service: Arc<Embedded>,
     clock: expectations::Clock,
-) -> Edges {
-    Edges {
+) -> Executor {
+    Executor {
         client,
         clusters,
-        expectations: service,
-        replica: name.into(),
-        batches: Arc::default(),
+        coordination: Coordination { expectations: service, replica: name.into(), batches: Arc::default() },
         clock,
         is_stopping: Box::new(|| false),
         bases: Arc::default(),
     }
 }
 
-/// What a reconcile works with, where caches are empty but for that of Controllers.
-pub fn world(edges: Edges, controllers: Store<Controller>) -> World {
-    World {
+/// Sources whose caches are empty except for that of Controllers.
+pub fn sources(executor: &Executor, controllers: Store<Controller>) -> Sources {
+    Sources {
         nodesets: reflector::store().0,
         controllers,
         pods: PodCache::new(reflector::store().0),
-        fresh_pods: LivePods::new(edges.client.clone()),
+        live_pods: LivePods::new(executor.client.clone()),
         nodes: NodeCache::new(reflector::store().0, Arc::from([])),
         revisions: reflector::store().0,
         claims: reflector::store().0,
         services: reflector::store().0,
-        budgets: reflector::store().0,
-        configs: reflector::store().0,
+        pdbs: reflector::store().0,
+        ssh_configs: reflector::store().0,
         secret_hashes: SecretHashes::default(),
-        clusters: edges.clusters.clone(),
-        client: edges.client.clone(),
-        edges,
-        memory: PerObject::default(),
+        clusters: executor.clusters.clone(),
+        client: executor.client.clone(),
+        pod_backoff: PerObject::default(),
         cluster_domain: "cluster.local".to_owned(),
         propagated_conditions: Arc::from([]),
     }

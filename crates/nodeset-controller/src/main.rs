@@ -1,10 +1,9 @@
-//! Runs worker pods that Slurm and Kubernetes agree on.
+//! Runs the worker pods of NodeSets, and keeps their state in Slurm and Kubernetes consistent.
 
-mod announce;
 mod build;
 mod cache;
-mod children;
 mod controller;
+mod events;
 mod execute;
 #[cfg(test)]
 mod fixture;
@@ -12,28 +11,28 @@ mod node_facts;
 mod observe;
 mod plan;
 mod pod_backoff;
+mod runner;
 #[cfg(test)]
 mod simulation;
 mod slurm;
 mod status;
-mod work;
+mod timing;
 mod worker;
-mod world;
 
 use clap::Parser;
 
 /// The binary's name, and the field manager under which it writes.
 const NAME: &str = "nodeset-controller";
 
-/// Runs slurmd in pods for each NodeSet resource.
+/// Runs slurmd worker pods for NodeSet resources.
 #[derive(Parser)]
 #[command(version)]
 struct Args {
-    /// Who keeps batches of writes apart: `embedded` for one active replica.
+    /// Coordination backend for write batches: `embedded` for a single active replica.
     #[arg(long, env = "EXPECTATIONS", value_enum, default_value_t = Expectations::Embedded)]
     expectations: Expectations,
 
-    /// Types of conditions of Kubernetes nodes, separated by commas, whose texts explain a cordon in Slurm.
+    /// Types of node conditions, separated by commas, whose messages become part of the Slurm drain reason of a cordoned node.
     #[arg(long, env = "PROPAGATED_NODE_CONDITIONS", value_delimiter = ',')]
     propagated_node_conditions: Vec<String>,
 
@@ -41,10 +40,10 @@ struct Args {
     runtime: operator_runtime::Args,
 }
 
-/// Who keeps batches of writes apart.
+/// Coordination backend for write batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Expectations {
-    /// This process itself: no other may be active.
+    /// In this process: no other replica may be active.
     Embedded,
 }
 

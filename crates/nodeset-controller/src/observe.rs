@@ -1,7 +1,8 @@
-//! What decisions about a NodeSet depend on: one value, read before anything is decided.
+//! Reads everything that decisions about a NodeSet depend on into one value, [`Observed`], before anything is decided.
 
 mod queries;
 mod read;
+mod sources;
 
 #[cfg(test)]
 pub use queries::needs_job_records;
@@ -10,6 +11,7 @@ pub use queries::{
     owns_reservation,
 };
 pub use read::{observe, observe_live};
+pub use sources::Sources;
 
 use crate::node_facts::Nodes;
 use crate::pod_backoff::RetryTimes;
@@ -17,6 +19,7 @@ use crate::slurm::View;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use operator_runtime::references::ReferenceError;
+use slinky_api::conditions::PROGRESSING;
 use slinky_api::v1beta1::{Controller, NodeSet};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,29 +29,45 @@ use std::time::Duration;
 pub struct Observed {
     /// The NodeSet.
     pub nodeset: Arc<NodeSet>,
-    /// The Controller of its Slurm cluster, if it is there.
+    /// The Controller of its Slurm cluster; `None` if it does not exist.
     pub controller: Option<Arc<Controller>>,
     /// All NodeSets of that Controller in the order of their names, this one included.
     pub siblings: Vec<Arc<NodeSet>>,
-    /// Pods that are this NodeSet's, or could be: they have its labels, or it controls them.
+    /// Pods that have its labels or its controller reference.
     pub pods: Vec<Arc<Pod>>,
-    /// Its revisions: those that it controls, and those without controller that have its labels. Besides, those of others
-    /// whose names begin like theirs.
+    /// Its revisions: those that it controls, and orphans with its labels. Besides, revisions of other owners whose name
+    /// has the same prefix, because a new name must differ from theirs.
     pub revisions: Vec<Arc<ControllerRevision>>,
-    /// The claims of its pods, by name; read only if it has claim templates.
+    /// The PersistentVolumeClaims of its pods, by name; empty without claim templates.
     pub claims: BTreeMap<String, Arc<PersistentVolumeClaim>>,
-    /// Kubernetes nodes, by name: all of them.
+    /// All Kubernetes nodes, by name.
     pub nodes: Arc<Nodes>,
-    /// What is known of the Slurm cluster.
+    /// The Slurm cluster.
     pub slurm: View,
-    /// For how long that has not answered.
+    /// Time since the last successful list of Slurm nodes.
     pub unreachable_for: Duration,
-    /// The sssd.conf of its workers, if ssh is enabled: its content's hash.
+    /// Hash of the sssd.conf of its workers; that of an empty file without ssh.
     pub sssd_conf: Result<String, Arc<ReferenceError>>,
-    /// The domain of the Kubernetes cluster.
+    /// The DNS domain of the Kubernetes cluster.
     pub cluster_domain: String,
-    /// Types of conditions of Kubernetes nodes that explain a cordon.
+    /// Types of node conditions that explain a cordon.
     pub propagated_conditions: Arc<[String]>,
     /// The earliest time at which each failed pod may be replaced, by pod name.
     pub retry_times: RetryTimes,
+}
+
+/// Reason of the SlurmReachable condition before the first answer of Slurm was due.
+pub const NOT_POLLED_YET: &str = "NotAskedYet";
+/// Reason of the Progressing condition while worker pods are created.
+pub const CREATING: &str = "Creating";
+
+impl Observed {
+    /// Whether the status shows that the creation of worker pods for this generation was announced already.
+    pub fn is_creating(&self) -> bool {
+        let conditions = self.nodeset.status.iter().flat_map(|status| &status.conditions);
+        let mut progressing = conditions.filter(|condition| condition.type_ == PROGRESSING);
+        progressing.any(|condition| {
+            condition.reason == CREATING && condition.observed_generation == self.nodeset.metadata.generation
+        })
+    }
 }

@@ -6,7 +6,7 @@
 
 use crate::v1beta1::{Accounting, Controller, LoginSet, NodeSet, RestApi, Token};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceDefinition, JSONSchemaProps,
+    CustomResourceColumnDefinition, CustomResourceDefinition, JSONSchemaProps,
 };
 use kube::{CustomResourceExt, ResourceExt};
 use schemars::generate::SchemaSettings;
@@ -63,8 +63,30 @@ fn definition<K: CustomResourceExt + JsonSchema>() -> Result<CustomResourceDefin
         if let Some(schema) = &mut version.schema {
             schema.open_api_v3_schema = Some(root.clone());
         }
+        add_common_columns(version.additional_printer_columns.get_or_insert_default());
     }
     Ok(crd)
+}
+
+/// Adds the columns of every kind: READY, unless the kind has its own, REASON and AGE.
+fn add_common_columns(columns: &mut Vec<CustomResourceColumnDefinition>) {
+    let ready = |field: &str| format!(r#".status.conditions[?(@.type=="Ready")].{field}"#);
+    for (name, type_, json_path, priority) in [
+        ("READY", "string", ready("status"), None),
+        ("REASON", "string", ready("reason"), Some(1)),
+        ("AGE", "date", ".metadata.creationTimestamp".to_owned(), None),
+    ] {
+        if columns.iter().all(|column| column.name != name) {
+            let (name, type_) = (name.to_owned(), type_.to_owned());
+            columns.push(CustomResourceColumnDefinition {
+                name,
+                type_,
+                json_path,
+                priority,
+                ..Default::default()
+            });
+        }
+    }
 }
 
 fn root_schema<K: JsonSchema>() -> Value {

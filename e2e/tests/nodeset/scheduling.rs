@@ -55,7 +55,7 @@ async fn wait_until_reported_unschedulable(env: &TestEnv, nodeset: &str) -> Resu
     // The scheduler's message changes with the nodes of other tests.
     let quotes_scheduler = |(degraded, pod): &(Condition, Pod)| {
         let cause = pod_condition(pod, "PodScheduled").and_then(|it| it.message.as_deref());
-        let message = cause.map(|cause| format!("no Kubernetes node takes 1 worker: {cause} ({nodeset}-0)"));
+        let message = cause.map(|cause| format!("no Kubernetes node fits 1 worker: {cause} ({nodeset}-0)"));
         degraded.reason == "Unschedulable" && message.as_ref() == Some(&degraded.message)
     };
     let timeout = Duration::from_secs(UNSCHEDULABLE_AFTER.end.unsigned_abs());
@@ -64,7 +64,7 @@ async fn wait_until_reported_unschedulable(env: &TestEnv, nodeset: &str) -> Resu
     let since = pod_condition(&pod, "PodScheduled").and_then(|it| it.last_transition_time.as_ref()).unwrap();
     let after = degraded.last_transition_time.0.duration_since(since.0).as_secs();
     assert!(UNSCHEDULABLE_AFTER.contains(&after), "reported after {after} s");
-    let prefix = "no Kubernetes node takes 1 worker: 0/";
+    let prefix = "no Kubernetes node fits 1 worker: 0/";
     assert!(degraded.message.starts_with(prefix), "{}", degraded.message);
     let event = env.wait_for_event(nodeset, "Unschedulable").await?;
     assert_eq!(event.type_.as_deref(), Some("Warning"));

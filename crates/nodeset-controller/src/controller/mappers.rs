@@ -1,4 +1,4 @@
-//! Which NodeSets are concerned when something changes.
+//! Maps changed objects to the NodeSets that depend on them.
 
 use crate::cache::{NodeCache, PodCache, SecretHashes, nodesets_of};
 use crate::slurm::{ClusterKey, Clusters};
@@ -13,31 +13,28 @@ use operator_runtime::{changed_by, find};
 use slinky_api::labels::APP_INSTANCE;
 use slinky_api::v1beta1::{Controller, NodeSet, RestApi, ScalingMode};
 
-/// A NodeSet by name.
-type Concerned = ObjectRef<NodeSet>;
-
-fn named(namespace: Option<String>, name: &str) -> Concerned {
+fn named(namespace: Option<String>, name: &str) -> ObjectRef<NodeSet> {
     ObjectRef::new(name).within(&namespace.unwrap_or_default())
 }
 
-/// The NodeSet that a pod is part of, and the one that it claims to be part of.
-pub fn of_pod(pod: &Pod) -> Vec<Concerned> {
+/// The NodeSet that controls a pod, and the one whose labels it has.
+pub fn of_pod(pod: &Pod) -> Vec<ObjectRef<NodeSet>> {
     nodesets_of(pod).iter().map(|name| named(pod.namespace(), name)).collect()
 }
 
-/// The NodeSet that an object says to be part of.
-pub fn of_label<K: Resource<DynamicType = ()>>(object: &K) -> Option<Concerned> {
+/// The NodeSet that the label of an object names.
+pub fn of_label<K: Resource<DynamicType = ()>>(object: &K) -> Option<ObjectRef<NodeSet>> {
     object.labels().get(APP_INSTANCE).map(|name| named(object.namespace(), name))
 }
 
-/// All NodeSets that own an object together.
-pub fn of_owners<K: Resource<DynamicType = ()>>(object: &K) -> Vec<Concerned> {
+/// All NodeSets among the owners of an object.
+pub fn of_owners<K: Resource<DynamicType = ()>>(object: &K) -> Vec<ObjectRef<NodeSet>> {
     let kind = NodeSet::kind(&());
     let owners = object.owner_references().iter().filter(|owner| owner.kind == kind);
     owners.map(|owner| named(object.namespace(), &owner.name)).collect()
 }
 
-/// Kubernetes nodes that changed in a way that matters. The cache of facts learns of it first.
+/// Kubernetes nodes whose facts changed. The cache of facts is invalidated before they are emitted.
 pub fn node_changes(
     changes: BoxStream<'static, watcher::Result<Node>>,
     store: Store<Node>,
@@ -47,7 +44,7 @@ pub fn node_changes(
     changed_by(changes, store, move |node| reader.facts(node)).inspect_ok(move |_| nodes.invalidate()).boxed()
 }
 
-/// Secrets that changed. The cache of their hashes learns of it first.
+/// Secrets that changed. Their cached hashes are invalidated before they are emitted.
 pub fn secret_changes(
     events: BoxStream<'static, watcher::Result<watcher::Event<PartialObjectMeta<Secret>>>>,
     hashes: SecretHashes,
@@ -55,24 +52,24 @@ pub fn secret_changes(
     events.inspect_ok(move |event| hashes.observe(event)).touched_objects().boxed()
 }
 
-/// The NodeSets with a pod on a Kubernetes node, and those that could get one there.
-pub fn of_node(nodesets: Store<NodeSet>, pods: PodCache) -> impl Fn(Node) -> Vec<Concerned> {
+/// The NodeSets with a pod on a Kubernetes node, and those that may place one there.
+pub fn of_node(nodesets: Store<NodeSet>, pods: PodCache) -> impl Fn(Node) -> Vec<ObjectRef<NodeSet>> {
     move |node| {
-        let there = pods.nodesets_on(&node.name_any());
+        let on_node = pods.nodesets_on(&node.name_any());
         let all = nodesets.state();
-        let concerned = all.iter().filter(|nodeset| {
+        let affected = all.iter().filter(|nodeset| {
             let key = (nodeset.namespace().unwrap_or_default(), nodeset.name_any());
             nodeset.spec.scaling_mode == ScalingMode::DaemonSet
                 || nodeset.spec.pin_to_node
-                || there.contains(&key)
+                || on_node.contains(&key)
         });
-        concerned.map(|nodeset| ObjectRef::from_obj(nodeset.as_ref())).collect()
+        affected.map(|nodeset| ObjectRef::from_obj(nodeset.as_ref())).collect()
     }
 }
 
-/// What leads to Slurm clusters, and who belongs to them.
+/// Maps the objects of a Slurm cluster to its NodeSets, and has the connection to the cluster refreshed.
 #[derive(Clone)]
-pub struct Members {
+pub struct ClusterMembers {
     /// The NodeSets.
     pub nodesets: Store<NodeSet>,
     /// The Controllers.
@@ -81,9 +78,9 @@ pub struct Members {
     pub clusters: Clusters,
 }
 
-impl Members {
-    /// The NodeSets of a Controller. The way to its cluster may have changed.
-    pub fn of_controller(&self) -> impl Fn(Controller) -> Vec<Concerned> + use<> {
+impl ClusterMembers {
+    /// The NodeSets of a Controller.
+    pub fn of_controller(&self) -> impl Fn(Controller) -> Vec<ObjectRef<NodeSet>> + use<> {
         let members = self.clone();
         move |controller| {
             members.refreshed(&ClusterKey {
@@ -93,8 +90,8 @@ impl Members {
         }
     }
 
-    /// The NodeSets of the cluster that a RestApi leads to.
-    pub fn of_restapi(&self) -> impl Fn(RestApi) -> Vec<Concerned> + use<> {
+    /// The NodeSets of the cluster that a RestApi serves.
+    pub fn of_restapi(&self) -> impl Fn(RestApi) -> Vec<ObjectRef<NodeSet>> + use<> {
         let members = self.clone();
         move |restapi| {
             members.refreshed(&ClusterKey {
@@ -104,15 +101,15 @@ impl Members {
         }
     }
 
-    /// The NodeSets whose pods have something of a Secret, and those of clusters whose key it holds.
-    pub fn of_secret(&self) -> impl Fn(PartialObjectMeta<Secret>) -> Vec<Concerned> + use<> {
+    /// The NodeSets whose sssd.conf, or whose cluster's signing key, is in a Secret.
+    pub fn of_secret(&self) -> impl Fn(PartialObjectMeta<Secret>) -> Vec<ObjectRef<NodeSet>> + use<> {
         let members = self.clone();
         move |secret| {
             let (namespace, name) = (secret.namespace().unwrap_or_default(), secret.name_any());
             let all = members.nodesets.state();
             let ours =
                 all.iter().filter(|nodeset| nodeset.namespace().is_some_and(|other| other == namespace));
-            let concerned = ours.filter(|nodeset| {
+            let affected = ours.filter(|nodeset| {
                 let sssd_conf = nodeset.spec.enabled_ssh().is_some_and(|ssh| ssh.sssd_conf_ref.name == name);
                 let controller = find(&members.controllers, &namespace, &nodeset.spec.controller_ref.name);
                 let key = controller.as_ref().and_then(|controller| controller.spec.signing_key_ref());
@@ -122,22 +119,22 @@ impl Members {
                 }
                 sssd_conf || signs
             });
-            concerned.map(|nodeset| ObjectRef::from_obj(nodeset.as_ref())).collect()
+            affected.map(|nodeset| ObjectRef::from_obj(nodeset.as_ref())).collect()
         }
     }
 
-    /// The NodeSets of clusters about which there is something new.
-    pub fn of_slurm(&self) -> impl Stream<Item = Concerned> + Send + use<> {
+    /// The NodeSets of Slurm clusters whose state changed.
+    pub fn of_slurm(&self) -> impl Stream<Item = ObjectRef<NodeSet>> + Send + use<> {
         let members = self.clone();
         self.clusters.changes().flat_map(move |key| stream::iter(members.of_cluster(&key)))
     }
 
-    fn refreshed(&self, key: &ClusterKey) -> Vec<Concerned> {
+    fn refreshed(&self, key: &ClusterKey) -> Vec<ObjectRef<NodeSet>> {
         self.clusters.refresh(key);
         self.of_cluster(key)
     }
 
-    fn of_cluster(&self, key: &ClusterKey) -> Vec<Concerned> {
+    fn of_cluster(&self, key: &ClusterKey) -> Vec<ObjectRef<NodeSet>> {
         let all = self.nodesets.state();
         let members = all.iter().filter(|nodeset| ClusterKey::of(nodeset) == *key);
         members.map(|nodeset| ObjectRef::from_obj(nodeset.as_ref())).collect()

@@ -1,11 +1,11 @@
-//! Takes workers out of service and puts them back. A pod is marked before its Slurm node is drained, and the mark is off
-//! before the node is put back to work: nobody deletes a pod without a mark, so none goes whose node may get jobs.
+//! Cordons and uncordons workers. A pod is marked before its Slurm node is drained, and the mark is removed before the node
+//! is resumed: only marked pods are deleted, so no pod is deleted whose node may get jobs.
 
-use super::delete::Looks;
-use super::grant::{ApiFault, Batch};
-use super::report::{Deed, Report};
+use super::delete::NodeReads;
+use super::grant::{ApiRequestError, Batch};
+use super::report::{Report, WriteKind};
 use super::slurm_writes::update_nodes;
-use super::writes::{PARALLEL, exactly, side_by_side};
+use super::writes::{PARALLEL, concurrently, with_preconditions};
 use crate::plan::{Drain, Effect, Undo, is_foreign};
 use crate::slurm::{NodeLookup, View};
 use crate::worker::{Cause, Cordon, PERSON_AND, PodRef, Worker};
@@ -21,8 +21,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tracing::info;
 
-/// Marks pods, and drains the Slurm nodes of those that have their mark.
-pub(super) async fn retire(batch: &Batch<'_>, looks: &Looks<'_>, effects: &[Effect], report: &mut Report) {
+/// Marks pods, then drains the Slurm nodes of the pods that have their mark.
+pub(super) async fn cordon_workers(
+    batch: &Batch<'_>,
+    reads: &NodeReads<'_>,
+    effects: &[Effect],
+    report: &mut Report,
+) {
     let mut drains = vec![];
     let marks = effects.iter().filter_map(|effect| {
         if let Effect::Drain(drain) = effect {
@@ -33,17 +38,17 @@ pub(super) async fn retire(batch: &Batch<'_>, looks: &Looks<'_>, effects: &[Effe
         Some(async move { (pod, drain, batch.patch_pod(pod, mark).await) }.boxed())
     });
     let marks: Vec<_> = marks.collect();
-    for (pod, drain, result) in side_by_side(PARALLEL, marks).await {
+    for (pod, drain, result) in concurrently(PARALLEL, marks).await {
         match result {
             Ok(_) => {
-                info!(batch = %batch.id, pod = pod.name, "Marked a pod");
-                report.did(Deed::Marked);
+                info!(batch = %batch.id, pod = pod.name, "Pod marked");
+                report.record(WriteKind::PodMarked);
                 drains.extend(drain);
             }
-            Err(fault) => report.lose(format!("Pod {}", pod.name), &fault),
+            Err(error) => report.record_conditional_failure(format!("Pod {}", pod.name), &error),
         }
     }
-    keep_allowed(&mut drains, looks, |now, drain| may_drain(now, drain), report).await;
+    keep_allowed(&mut drains, reads, |now, drain| may_drain(now, drain), report).await;
     // Equal reasons share requests.
     let mut by_reason = BTreeMap::<&str, Vec<&str>>::new();
     for Drain { node, reason } in drains {
@@ -52,29 +57,29 @@ pub(super) async fn retire(batch: &Batch<'_>, looks: &Looks<'_>, effects: &[Effe
     let drained = |(reason, nodes): (&str, _)| (NodeUpdate::Drain { reason: reason.to_owned() }, nodes);
     let updates: Vec<_> = by_reason.into_iter().map(drained).collect();
     for node in update_nodes(batch, &updates, report).await {
-        info!(batch = %batch.id, node, "Drained a Slurm node");
-        report.did(Deed::Drained);
+        info!(batch = %batch.id, node, "Slurm node drained");
+        report.record(WriteKind::NodeDrained);
     }
 }
 
-/// Drops what somebody else forbade meanwhile. Slurm has no conditional writes: this is the last moment to see it.
+/// Drops the writes that a live read does not allow any more. Slurm has no conditional writes: this is the latest check.
 async fn keep_allowed<T>(
     wanted: &mut Vec<T>,
-    looks: &Looks<'_>,
+    reads: &NodeReads<'_>,
     is_allowed: impl Fn(&View, &T) -> bool,
     report: &mut Report,
 ) {
     if wanted.is_empty() {
         return;
     }
-    let (now, all) = (looks.now().await, wanted.len());
+    let (now, all) = (reads.list_now().await, wanted.len());
     wanted.retain(|one| is_allowed(&now, one));
     if wanted.len() < all {
-        report.leave();
+        report.requeue_soon();
     }
 }
 
-/// Whether a drain overwrites nothing that somebody else said.
+/// Whether a drain overwrites no reason of another author.
 fn may_drain(now: &View, drain: &Drain) -> bool {
     match now.lookup(&drain.node) {
         NodeLookup::Present(node) => drain.reason.is_empty() || !is_foreign(node),
@@ -82,28 +87,33 @@ fn may_drain(now: &View, drain: &Drain) -> bool {
     }
 }
 
-/// Takes marks off pods, and puts the Slurm nodes of those that have none back to work.
-pub(super) async fn restore(batch: &Batch<'_>, looks: &Looks<'_>, effects: &[Effect], report: &mut Report) {
-    let reads = effects.iter().filter_map(|effect| {
+/// Removes the marks of pods, then undrains or resumes the Slurm nodes of the pods that have none.
+pub(super) async fn uncordon_workers(
+    batch: &Batch<'_>,
+    reads: &NodeReads<'_>,
+    effects: &[Effect],
+    report: &mut Report,
+) {
+    let unmarks = effects.iter().filter_map(|effect| {
         let Effect::Uncordon { pod, unmark, person, undo } = effect else { return None };
-        let mark = unmark.then(|| Patch::Merge(no_mark(pod, *person)));
+        let mark = unmark.then(|| Patch::Merge(mark_removal(pod, *person)));
         Some(async move { (pod, *unmark, undo, unmarked(batch, pod, mark).await) }.boxed())
     });
-    let reads: Vec<_> = reads.collect();
+    let unmarks: Vec<_> = unmarks.collect();
     let mut undos = vec![];
-    for (pod, unmark, undo, result) in side_by_side(PARALLEL, reads).await {
+    for (pod, unmark, undo, result) in concurrently(PARALLEL, unmarks).await {
         match result {
             Ok(now) => {
                 if unmark {
-                    info!(batch = %batch.id, pod = pod.name, "Took the mark off a pod");
-                    report.did(Deed::Unmarked);
+                    info!(batch = %batch.id, pod = pod.name, "Mark of pod removed");
+                    report.record(WriteKind::PodUnmarked);
                 }
-                undos.extend(undo.as_ref().filter(|_| may_work(pod, now)));
+                undos.extend(undo.as_ref().filter(|_| may_get_jobs(pod, now)));
             }
-            Err(fault) => report.lose(format!("Pod {}", pod.name), &fault),
+            Err(error) => report.record_conditional_failure(format!("Pod {}", pod.name), &error),
         }
     }
-    keep_allowed(&mut undos, looks, |now, undo| may_undo(now, undo), report).await;
+    keep_allowed(&mut undos, reads, |now, undo| may_undo(now, undo), report).await;
     let (mut undrain, mut resume) = (vec![], vec![]);
     for undo in undos {
         match undo {
@@ -113,12 +123,12 @@ pub(super) async fn restore(batch: &Batch<'_>, looks: &Looks<'_>, effects: &[Eff
     }
     let updates = [(NodeUpdate::Undrain, undrain), (NodeUpdate::Resume, resume)];
     for node in update_nodes(batch, &updates, report).await {
-        info!(batch = %batch.id, node, "Put a Slurm node back to work");
-        report.did(Deed::Restored);
+        info!(batch = %batch.id, node, "Slurm node resumed");
+        report.record(WriteKind::NodeResumed);
     }
 }
 
-/// Whether nobody else keeps a node out of service.
+/// Whether no other author keeps the node drained or down.
 fn may_undo(now: &View, undo: &Undo) -> bool {
     let (Undo::Undrain(node) | Undo::Resume(node)) = undo;
     match now.lookup(node) {
@@ -127,20 +137,20 @@ fn may_undo(now: &View, undo: &Undo) -> bool {
     }
 }
 
-/// The pod as the API server has it, once a mark that is to go is off.
+/// The metadata of the pod after its mark, if it is to be removed, is removed.
 async fn unmarked(
     batch: &Batch<'_>,
     pod: &PodRef,
     mark: Option<Patch<Value>>,
-) -> Result<ObjectMeta, ApiFault> {
+) -> Result<ObjectMeta, ApiRequestError> {
     match mark {
         Some(patch) => batch.patch_pod(pod, patch).await,
         None => Ok(batch.attempt(batch.api::<Pod>().get_metadata(&pod.name)).await?.metadata),
     }
 }
 
-/// Whether the pod is the one that was meant, stays, and nobody cordoned it.
-fn may_work(pod: &PodRef, now: ObjectMeta) -> bool {
+/// Whether the pod has the planned UID, is not being deleted, and is not cordoned.
+fn may_get_jobs(pod: &PodRef, now: ObjectMeta) -> bool {
     let is_same = now.uid.as_ref() == Some(&pod.uid);
     let worker = Worker::new(Arc::new(Pod { metadata: now, ..Pod::default() }));
     is_same && !worker.terminating && worker.cordon == Cordon::None
@@ -148,12 +158,16 @@ fn may_work(pod: &PodRef, now: ObjectMeta) -> bool {
 
 fn mark(pod: &PodRef, cause: Cause, person: bool) -> Value {
     let by = format!("{}{}", if person { PERSON_AND } else { "" }, cause.as_str());
-    exactly(&pod.uid, &pod.version, json!({ "annotations": { POD_CORDON: TRUE, POD_CORDON_BY: by } }))
+    with_preconditions(
+        &pod.uid,
+        &pod.version,
+        json!({ "annotations": { POD_CORDON: TRUE, POD_CORDON_BY: by } }),
+    )
 }
 
-fn no_mark(pod: &PodRef, person: bool) -> Value {
+fn mark_removal(pod: &PodRef, person: bool) -> Value {
     let cordon = person.then_some(TRUE);
-    exactly(
+    with_preconditions(
         &pod.uid,
         &pod.version,
         json!({ "annotations": { POD_CORDON: cordon, POD_CORDON_BY: Value::Null } }),

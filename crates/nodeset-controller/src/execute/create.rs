@@ -1,10 +1,11 @@
-//! Makes pods, each after the claims that it needs. Starts slowly: where the first pods are refused, the rest would be too.
+//! Creates pods, each after its PersistentVolumeClaims. Slow start: where the first creates are refused, the rest would be
+//! refused too.
 
-use super::grant::{ApiFault, Batch};
-use super::notices::{Subject, Topic};
-use super::ownership::claim_pods;
-use super::report::{Deed, Report};
+use super::grant::{ApiRequestError, Batch};
+use super::ownership::set_pod_controllers;
+use super::report::{Report, WriteKind};
 use super::writes::post_params;
+use crate::events::{Subject, Topic};
 use crate::plan::{Effect, NewPod, missing_label};
 use crate::worker::PodRef;
 use futures::FutureExt;
@@ -17,52 +18,52 @@ use slinky_api::ownership::{Control, control_of};
 use slinky_api::v1beta1::NodeSet;
 use tracing::{debug, info};
 
-/// How many pods are made at once at most.
-const AT_ONCE: usize = 250;
+/// Largest group of concurrent pod creates.
+const LARGEST_GROUP: usize = 250;
 
-/// A pod that was to be made.
+/// The create of one pod.
 struct Attempt<'a> {
     new: &'a NewPod,
-    /// The claims that were made for it.
+    /// The claims that were created for it.
     claims: Vec<ObjectMeta>,
-    outcome: Outcome,
+    outcome: CreateOutcome,
 }
 
-/// What became of it.
-enum Outcome {
-    /// It is there.
-    Made(Box<ObjectMeta>),
-    /// Something has to go first.
-    InTheWay(String),
-    /// It is there, and a person took a label from it: nobody sees it, and it is ours no more.
-    SetAside { pod: PodRef, label: String },
-    /// The namespace is going, and the NodeSet with it.
-    NamespaceEnds,
-    /// The claim of this name was not made.
-    NoClaim(String, ApiFault),
-    /// It was not made.
-    Failed(ApiFault),
+/// What a create came to.
+enum CreateOutcome {
+    /// The pod exists.
+    Created(Box<ObjectMeta>),
+    /// Another object has to be deleted first.
+    Obstructed(String),
+    /// The pod exists and lacks a label of the selector, which a user removed to take it out of the NodeSet: it is released.
+    Unlabelled { pod: PodRef, label: String },
+    /// The namespace is being deleted, and the NodeSet with it.
+    NamespaceTerminating,
+    /// The create of this claim failed.
+    ClaimFailed(String, ApiRequestError),
+    /// The create failed.
+    Failed(ApiRequestError),
 }
 
-/// What became of a claim.
+/// What ensuring a claim came to.
 enum Claim {
-    Made(Box<ObjectMeta>),
-    There,
-    InTheWay(String),
+    Created(Box<ObjectMeta>),
+    Exists,
+    Obstructed(String),
 }
 
-/// Makes the pods of a plan.
+/// Creates the pods of a plan.
 pub(super) async fn create_pods(batch: &Batch<'_>, effects: &[Effect], report: &mut Report) {
-    let news: Vec<&NewPod> = effects.iter().filter_map(new_pod).collect();
-    let attempts = slow_start(&news, |new| create(batch, new).boxed(), Attempt::has_failed).await;
-    if attempts.len() < news.len() {
-        let left = news.len() - attempts.len();
-        info!(batch = %batch.id, pods = left, "Left pods to a later batch, because of those that failed");
+    let pods: Vec<&NewPod> = effects.iter().filter_map(new_pod).collect();
+    let attempts = slow_start(&pods, |new| create(batch, new).boxed(), Attempt::has_failed).await;
+    if attempts.len() < pods.len() {
+        let left = pods.len() - attempts.len();
+        info!(batch = %batch.id, pods = left, "Slow start stopped after a failed create; the remaining pods are left to a later batch");
     }
-    let set_aside: Vec<Effect> = attempts.iter().filter_map(Attempt::disowns).collect();
-    claim_pods(batch, &set_aside, report).await;
+    let releases: Vec<Effect> = attempts.iter().filter_map(Attempt::release).collect();
+    set_pod_controllers(batch, &releases, report).await;
     for attempt in attempts {
-        attempt.tell(batch, report);
+        attempt.report(batch, report);
     }
 }
 
@@ -71,7 +72,7 @@ fn new_pod(effect: &Effect) -> Option<&NewPod> {
     Some(new)
 }
 
-/// Does it to 1, 2, 4, ... of the items at once, and stops after a group in which something failed.
+/// Acts on groups of 1, 2, 4, ... items concurrently, and stops after a group with a failure.
 async fn slow_start<'a, I, T>(
     items: &'a [I],
     act: impl Fn(&'a I) -> BoxFuture<'a, T>,
@@ -85,7 +86,7 @@ async fn slow_start<'a, I, T>(
         if outcomes.iter().skip(begun).any(&has_failed) {
             break;
         }
-        (rest, size) = (later, AT_ONCE.min(size * 2));
+        (rest, size) = (later, LARGEST_GROUP.min(size * 2));
     }
     outcomes
 }
@@ -95,40 +96,40 @@ async fn create<'a>(batch: &Batch<'_>, new: &'a NewPod) -> Attempt<'a> {
     let outcome = match ensure_claims(batch, new, &mut claims).await {
         Some(outcome) => outcome,
         None => match batch.create_pod(&new.pod).await {
-            Ok(made) => Outcome::Made(Box::new(made)),
-            Err(fault) if fault.is_already_there() => read_back(batch, &new.name).await,
-            Err(fault) if fault.is_end_of_namespace() => Outcome::NamespaceEnds,
-            Err(fault) => Outcome::Failed(fault),
+            Ok(created) => CreateOutcome::Created(Box::new(created)),
+            Err(error) if error.is_already_exists() => read_back(batch, &new.name).await,
+            Err(error) if error.is_namespace_terminating() => CreateOutcome::NamespaceTerminating,
+            Err(error) => CreateOutcome::Failed(error),
         },
     };
     Attempt { new, claims, outcome }
 }
 
-/// What a pod of the wanted name is, that was there before.
-async fn read_back(batch: &Batch<'_>, name: &str) -> Outcome {
-    // It may have come by an earlier batch, and the stream may have shown it long ago, or not yet.
-    batch.results().lose_track();
+/// What an existing pod of the same name is.
+async fn read_back(batch: &Batch<'_>, name: &str) -> CreateOutcome {
+    // An earlier batch may have created it, and the watch may or may not have delivered it.
+    batch.results().mark_incomplete();
     match batch.attempt(batch.api::<Pod>().get_metadata_opt(name)).await {
-        Ok(None) => Outcome::InTheWay(format!("Pod {name} was there a moment ago")),
+        Ok(None) => CreateOutcome::Obstructed(format!("Pod {name} existed a moment ago")),
         Ok(Some(pod)) if pod.metadata.deletion_timestamp.is_some() => {
-            Outcome::InTheWay(format!("Pod {name} is being deleted"))
+            CreateOutcome::Obstructed(format!("Pod {name} is being deleted"))
         }
-        Ok(Some(pod)) => met(batch.nodeset, name, pod.metadata),
-        Err(fault) => Outcome::Failed(fault),
+        Ok(Some(pod)) => classify_existing(batch.nodeset, name, pod.metadata),
+        Err(error) => CreateOutcome::Failed(error),
     }
 }
 
-/// Whose a pod of the wanted name is.
-fn met(nodeset: &NodeSet, name: &str, pod: ObjectMeta) -> Outcome {
+/// Whose an existing pod of the same name is.
+fn classify_existing(nodeset: &NodeSet, name: &str, pod: ObjectMeta) -> CreateOutcome {
     match (control_of(&pod, nodeset), missing_label(nodeset, &pod)) {
-        (Control::Ours, None) => Outcome::Made(Box::new(pod)),
+        (Control::Ours, None) => CreateOutcome::Created(Box::new(pod)),
         (Control::Ours, Some(label)) => {
             let (uid, version) = (pod.uid.unwrap_or_default(), pod.resource_version.unwrap_or_default());
-            Outcome::SetAside { pod: PodRef { name: name.to_owned(), uid, version }, label }
+            CreateOutcome::Unlabelled { pod: PodRef { name: name.to_owned(), uid, version }, label }
         }
-        (Control::Orphan, Some(label)) => Outcome::InTheWay(lacking(name, &label)),
+        (Control::Orphan, Some(label)) => CreateOutcome::Obstructed(lacking(name, &label)),
         (Control::Orphan, None) | (Control::Foreign(_), _) => {
-            Outcome::InTheWay(format!("Pod {name} belongs to somebody else"))
+            CreateOutcome::Obstructed(format!("Pod {name} is controlled by another owner"))
         }
     }
 }
@@ -137,44 +138,52 @@ fn lacking(pod: &str, label: &str) -> String {
     format!("Pod {pod} lacks the label {label}")
 }
 
-/// Sees to it that a pod finds its claims; says why it must not be made, if it must not.
-async fn ensure_claims(batch: &Batch<'_>, new: &NewPod, made: &mut Vec<ObjectMeta>) -> Option<Outcome> {
+/// Creates the missing claims of a pod. Returns an outcome if the pod must not be created.
+async fn ensure_claims(
+    batch: &Batch<'_>,
+    new: &NewPod,
+    created: &mut Vec<ObjectMeta>,
+) -> Option<CreateOutcome> {
     for claim in &new.claims {
         match ensure_claim(batch, claim).await {
-            Ok(Claim::Made(claim)) => made.push(*claim),
-            Ok(Claim::There) => {}
-            Ok(Claim::InTheWay(what)) => return Some(Outcome::InTheWay(what)),
-            Err(fault) if fault.is_end_of_namespace() => return Some(Outcome::NamespaceEnds),
-            Err(fault) => return Some(Outcome::NoClaim(claim.name_any(), fault)),
+            Ok(Claim::Created(claim)) => created.push(*claim),
+            Ok(Claim::Exists) => {}
+            Ok(Claim::Obstructed(what)) => return Some(CreateOutcome::Obstructed(what)),
+            Err(error) if error.is_namespace_terminating() => {
+                return Some(CreateOutcome::NamespaceTerminating);
+            }
+            Err(error) => return Some(CreateOutcome::ClaimFailed(claim.name_any(), error)),
         }
     }
     None
 }
 
-async fn ensure_claim(batch: &Batch<'_>, claim: &PersistentVolumeClaim) -> Result<Claim, ApiFault> {
+async fn ensure_claim(batch: &Batch<'_>, claim: &PersistentVolumeClaim) -> Result<Claim, ApiRequestError> {
     let (claims, name) = (batch.api::<PersistentVolumeClaim>(), claim.name_any());
     match batch.write(claims.create(&post_params(), claim)).await {
-        Ok(made) => return Ok(Claim::Made(Box::new(made.metadata))),
-        Err(fault) if fault.is_already_there() => {}
-        Err(fault) => return Err(fault),
+        Ok(created) => return Ok(Claim::Created(Box::new(created.metadata))),
+        Err(error) if error.is_already_exists() => {}
+        Err(error) => return Err(error),
     }
-    let Some(there) = batch.attempt(claims.get_metadata_opt(&name)).await? else {
-        return Ok(Claim::InTheWay(format!("PersistentVolumeClaim {name} was there a moment ago")));
+    let Some(existing) = batch.attempt(claims.get_metadata_opt(&name)).await? else {
+        return Ok(Claim::Obstructed(format!("PersistentVolumeClaim {name} existed a moment ago")));
     };
-    if there.metadata.deletion_timestamp.is_some() {
-        return Ok(Claim::InTheWay(format!("PersistentVolumeClaim {name} is being deleted")));
+    if existing.metadata.deletion_timestamp.is_some() {
+        return Ok(Claim::Obstructed(format!("PersistentVolumeClaim {name} is being deleted")));
     }
-    for owner in there.metadata.owner_references.iter().flatten().filter(|owner| owner.kind == Pod::KIND) {
-        if !is_alive(batch, owner).await? {
+    for owner in existing.metadata.owner_references.iter().flatten().filter(|owner| owner.kind == Pod::KIND) {
+        if !exists(batch, owner).await? {
             let pod = &owner.name;
-            return Ok(Claim::InTheWay(format!("PersistentVolumeClaim {name} goes with Pod {pod}")));
+            return Ok(Claim::Obstructed(format!(
+                "PersistentVolumeClaim {name} will be deleted with Pod {pod}"
+            )));
         }
     }
-    Ok(Claim::There)
+    Ok(Claim::Exists)
 }
 
-/// Whether this very pod is there, and stays.
-async fn is_alive(batch: &Batch<'_>, owner: &OwnerReference) -> Result<bool, ApiFault> {
+/// Whether the pod with this UID exists and is not being deleted.
+async fn exists(batch: &Batch<'_>, owner: &OwnerReference) -> Result<bool, ApiRequestError> {
     let pod = batch.attempt(batch.api::<Pod>().get_metadata_opt(&owner.name)).await?;
     Ok(pod.is_some_and(|pod| {
         pod.uid().as_ref() == Some(&owner.uid) && pod.metadata.deletion_timestamp.is_none()
@@ -182,45 +191,45 @@ async fn is_alive(batch: &Batch<'_>, owner: &OwnerReference) -> Result<bool, Api
 }
 
 impl Attempt<'_> {
-    /// Whether the next ones are likely to fare as badly.
+    /// Whether further creates are likely to fail too.
     fn has_failed(&self) -> bool {
-        matches!(self.outcome, Outcome::NoClaim(..) | Outcome::Failed(_))
+        matches!(self.outcome, CreateOutcome::ClaimFailed(..) | CreateOutcome::Failed(_))
     }
 
-    /// Gives up the pod that was met, if a person set it aside.
-    fn disowns(&self) -> Option<Effect> {
-        let Outcome::SetAside { pod, .. } = &self.outcome else { return None };
+    /// The release of an existing pod that a user took out of the NodeSet.
+    fn release(&self) -> Option<Effect> {
+        let CreateOutcome::Unlabelled { pod, .. } = &self.outcome else { return None };
         Some(Effect::ReleasePod(pod.clone()))
     }
 
-    fn tell(self, batch: &Batch<'_>, report: &mut Report) {
+    fn report(self, batch: &Batch<'_>, report: &mut Report) {
         let pod = &self.new.name;
         for claim in &self.claims {
-            info!(batch = %batch.id, claim = claim.name, pod, "Created a claim");
-            report.told.tell(Topic::ClaimCreated, Subject::of::<PersistentVolumeClaim>(claim, pod.clone()));
+            info!(batch = %batch.id, claim = claim.name, pod, "PersistentVolumeClaim created");
+            report.events.add(Topic::ClaimCreated, Subject::of::<PersistentVolumeClaim>(claim, pod.clone()));
         }
         match self.outcome {
-            Outcome::Made(made) => {
-                info!(batch = %batch.id, pod, "Created a pod");
-                report.did(Deed::Created);
-                report.told.tell(Topic::PodCreated, Subject::of::<Pod>(&made, String::new()));
+            CreateOutcome::Created(created) => {
+                info!(batch = %batch.id, pod, "Pod created");
+                report.record(WriteKind::PodCreated);
+                report.events.add(Topic::PodCreated, Subject::of::<Pod>(&created, String::new()));
             }
-            Outcome::InTheWay(what) => wait(batch, pod, what, report),
-            Outcome::SetAside { label, .. } => wait(batch, pod, lacking(pod, &label), report),
-            Outcome::NamespaceEnds => {
-                debug!(batch = %batch.id, pod, "Did not create a pod, the namespace is going");
+            CreateOutcome::Obstructed(what) => wait(batch, pod, what, report),
+            CreateOutcome::Unlabelled { label, .. } => wait(batch, pod, lacking(pod, &label), report),
+            CreateOutcome::NamespaceTerminating => {
+                debug!(batch = %batch.id, pod, "Pod not created: the namespace is being deleted");
             }
-            Outcome::NoClaim(name, fault) => {
-                if let Some(error) = report.fail(format!("PersistentVolumeClaim {name}"), &fault) {
+            CreateOutcome::ClaimFailed(name, error) => {
+                if let Some(error) = report.record_failure(format!("PersistentVolumeClaim {name}"), &error) {
                     let detail = format!("for Pod {pod} failed: {error}");
-                    report.told.tell(Topic::ClaimNotCreated, Subject { name, detail, reference: None });
+                    report.events.add(Topic::ClaimNotCreated, Subject { name, detail, reference: None });
                 }
             }
-            Outcome::Failed(fault) => {
-                if let Some(detail) = report.fail(format!("Pod {pod}"), &fault) {
+            CreateOutcome::Failed(error) => {
+                if let Some(detail) = report.record_failure(format!("Pod {pod}"), &error) {
                     report
-                        .told
-                        .tell(Topic::PodNotCreated, Subject { name: pod.clone(), detail, reference: None });
+                        .events
+                        .add(Topic::PodNotCreated, Subject { name: pod.clone(), detail, reference: None });
                 }
             }
         }
@@ -228,6 +237,6 @@ impl Attempt<'_> {
 }
 
 fn wait(batch: &Batch<'_>, pod: &str, what: String, report: &mut Report) {
-    info!(batch = %batch.id, pod, what, "Did not create a pod yet");
-    report.wait(what);
+    info!(batch = %batch.id, pod, what, "Pod not created yet");
+    report.wait_for(what);
 }

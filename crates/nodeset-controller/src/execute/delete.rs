@@ -1,9 +1,9 @@
-//! Deletes pods, each right after it was seen that no job goes with it.
+//! Deletes pods, each right after a read of Slurm that shows that no job runs on it.
 
-use super::grant::{ApiFault, Batch, Fault};
-use super::notices::{Subject, Topic};
-use super::report::{Deed, Report};
-use super::writes::{PARALLEL, side_by_side};
+use super::grant::{ApiRequestError, Batch, RequestError};
+use super::report::{Report, WriteKind};
+use super::writes::{PARALLEL, concurrently};
+use crate::events::{Subject, Topic};
 use crate::plan::{DeleteReason, Effect, Evidence, PodDeletion};
 use crate::slurm::{ClusterKey, NodeLookup, Queries, View};
 use crate::worker::{Cordon, PodRef, Worker};
@@ -18,145 +18,145 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 use tracing::{debug, info};
 
-/// How long a look at Slurm proves something, from its answer on.
-const PROOF: Duration = Duration::from_secs(5);
-/// How often a delete is sent again because the pod had changed.
-const REPEATS: usize = 3;
+/// How long a node list counts as evidence after its answer.
+const EVIDENCE_AGE: Duration = Duration::from_secs(5);
+/// How often a delete is retried after a conflict.
+const CONFLICT_RETRIES: usize = 3;
 
-/// What became of a pod to delete.
-enum Outcome {
-    /// It is going, or gone.
+/// What a delete came to.
+enum DeleteOutcome {
+    /// The pod is terminating, or deleted.
     Deleted,
-    /// Slurm does not show what it has to.
+    /// Slurm does not show the evidence.
     Unproven(String),
-    /// It is not what it was when its end was decided.
+    /// The pod has changed, so that the plan does not apply to it.
     Changed,
-    /// It was not deleted.
-    Failed(ApiFault),
+    /// The delete failed.
+    Failed(ApiRequestError),
 }
 
-/// A delete that was not answered.
+/// A delete whose effect is unknown.
 pub(super) struct Unsettled<'e> {
-    removal: &'e PodDeletion,
-    /// The version that it was for.
+    deletion: &'e PodDeletion,
+    /// The version of its precondition.
     pod: PodRef,
-    fault: ApiFault,
+    error: ApiRequestError,
 }
 
-/// Deletes the pods of a plan; gives those deletes that were not answered. `without_claims` are the UIDs of pods that do
-/// not have the claims yet which go with them.
+/// Deletes the pods of a plan; returns the deletes whose effect is unknown. `without_claims` are the UIDs of pods that do not
+/// own the claims yet that are to be deleted with them.
 pub(super) async fn delete_pods<'e>(
     batch: &Batch<'_>,
-    looks: &Looks<'_>,
+    reads: &NodeReads<'_>,
     effects: &'e [Effect],
     without_claims: &BTreeSet<&str>,
     report: &mut Report,
 ) -> Vec<Unsettled<'e>> {
     let deletes = effects.iter().filter_map(|effect| {
-        let Effect::DeletePod(removal) = effect else { return None };
-        if without_claims.contains(removal.pod.uid.as_str()) {
-            report.leave();
+        let Effect::DeletePod(deletion) = effect else { return None };
+        if without_claims.contains(deletion.pod.uid.as_str()) {
+            report.requeue_soon();
             return None;
         }
-        Some(async move { (removal, delete(batch, looks, removal).await) }.boxed())
+        Some(async move { (deletion, delete(batch, reads, deletion).await) }.boxed())
     });
     let deletes: Vec<_> = deletes.collect();
     let mut unsettled = vec![];
-    for (removal, outcome) in side_by_side(PARALLEL, deletes).await {
+    for (deletion, outcome) in concurrently(PARALLEL, deletes).await {
         match outcome {
-            Ok(outcome) => tell(batch, removal, outcome, report),
+            Ok(outcome) => report_outcome(batch, deletion, outcome, report),
             Err(unanswered) => unsettled.push(unanswered),
         }
     }
     unsettled
 }
 
-/// Sends the deletes again that were not answered, each time on evidence.
+/// Repeats the deletes whose effect is unknown, each time on new evidence.
 pub(super) async fn settle_deletes(
     batch: &Batch<'_>,
-    looks: &Looks<'_>,
+    reads: &NodeReads<'_>,
     unsettled: Vec<Unsettled<'_>>,
     report: &mut Report,
 ) {
-    let copies = unsettled.into_iter().map(|Unsettled { removal, pod, fault }| {
+    let copies = unsettled.into_iter().map(|Unsettled { deletion, pod, error }| {
         async move {
             let copy = || async {
-                // Without evidence no copy is sent, and what becomes of the others stays open.
-                looks.prove(&removal.evidence, None).await.map_err(|_| Fault::Late)?;
+                // Without evidence the delete is not repeated, and its effect stays unknown.
+                reads.prove(&deletion.evidence, None).await.map_err(|_| RequestError::OutOfTime)?;
                 batch.attempt(batch.delete_pod(&pod)).await
             };
             let outcome = match batch.settle(copy).await {
-                Some(Ok(())) => Outcome::Deleted,
-                // One of the copies changed the pod, or somebody else did.
-                Some(Err(_)) => delete(batch, looks, removal).await.unwrap_or_else(Unsettled::give_up),
-                None => Outcome::Failed(fault),
+                Some(Ok(())) => DeleteOutcome::Deleted,
+                // The pod changed, by one of the copies or by another client.
+                Some(Err(_)) => delete(batch, reads, deletion).await.unwrap_or_else(Unsettled::give_up),
+                None => DeleteOutcome::Failed(error),
             };
-            (removal, outcome)
+            (deletion, outcome)
         }
         .boxed()
     });
     let copies: Vec<_> = copies.collect();
-    for (removal, outcome) in side_by_side(PARALLEL, copies).await {
-        tell(batch, removal, outcome, report);
+    for (deletion, outcome) in concurrently(PARALLEL, copies).await {
+        report_outcome(batch, deletion, outcome, report);
     }
 }
 
 impl Unsettled<'_> {
-    fn give_up(self) -> Outcome {
-        Outcome::Failed(self.fault)
+    fn give_up(self) -> DeleteOutcome {
+        DeleteOutcome::Failed(self.error)
     }
 }
 
 async fn delete<'e>(
     batch: &Batch<'_>,
-    looks: &Looks<'_>,
-    removal: &'e PodDeletion,
-) -> Result<Outcome, Unsettled<'e>> {
-    let mut pod = removal.pod.clone();
-    // A look that began before the pod was read says nothing of the version that was read.
+    reads: &NodeReads<'_>,
+    deletion: &'e PodDeletion,
+) -> Result<DeleteOutcome, Unsettled<'e>> {
+    let mut pod = deletion.pod.clone();
+    // A node list that started before the pod was read is no evidence for the version that was read.
     let mut read = None;
-    for _ in 0..=REPEATS {
-        if let Err(doubt) = looks.prove(&removal.evidence, read).await {
-            return Ok(Outcome::Unproven(doubt));
+    for _ in 0..=CONFLICT_RETRIES {
+        if let Err(doubt) = reads.prove(&deletion.evidence, read).await {
+            return Ok(DeleteOutcome::Unproven(doubt));
         }
         match batch.write(batch.delete_pod(&pod)).await {
-            Ok(()) => return Ok(Outcome::Deleted),
-            Err(fault) if fault.is_conflict() => {}
-            Err(fault) if fault.is_final() => return Ok(Outcome::Failed(fault)),
-            Err(fault) => return Err(Unsettled { removal, pod, fault }),
+            Ok(()) => return Ok(DeleteOutcome::Deleted),
+            Err(error) if error.is_conflict() => {}
+            Err(error) if error.is_final() => return Ok(DeleteOutcome::Failed(error)),
+            Err(error) => return Err(Unsettled { deletion, pod, error }),
         }
         let live = match batch.attempt(batch.api::<Pod>().get_opt(&pod.name)).await {
             Ok(live) => live.map(|live| Worker::new(Arc::new(live))),
-            Err(fault) => return Ok(Outcome::Failed(fault)),
+            Err(error) => return Ok(DeleteOutcome::Failed(error)),
         };
         match live.filter(|live| live.uid() == pod.uid && !live.terminating) {
-            Some(live) if still_to_go(&live, removal) => pod = live.reference(),
-            Some(_) => return Ok(Outcome::Changed),
+            Some(live) if is_still_planned(&live, deletion) => pod = live.reference(),
+            Some(_) => return Ok(DeleteOutcome::Changed),
             None => {
                 batch.results().deleted(&pod.uid);
-                return Ok(Outcome::Deleted);
+                return Ok(DeleteOutcome::Deleted);
             }
         }
-        read = Some(looks.turn());
+        read = Some(reads.turn());
     }
-    Ok(Outcome::Changed)
+    Ok(DeleteOutcome::Changed)
 }
 
-/// Whether a pod that has changed is to be deleted all the same, as far as it tells itself. One that is replaced may have
-/// become ready: whether enough others serve is for the next plan to say.
-fn still_to_go(live: &Worker, removal: &PodDeletion) -> bool {
-    if matches!(removal.why, DeleteReason::Outdated | DeleteReason::Unregistered) {
+/// Whether a pod that has changed is to be deleted nevertheless, as far as the pod itself shows. One that is replaced may have
+/// become ready: the next plan decides whether enough others are available.
+fn is_still_planned(live: &Worker, deletion: &PodDeletion) -> bool {
+    if matches!(deletion.why, DeleteReason::Outdated | DeleteReason::Unregistered) {
         return false;
     }
-    match &removal.evidence {
+    match &deletion.evidence {
         Evidence::Drained(_) => matches!(live.cordon, Cordon::Ours(_)),
         Evidence::NotNeeded => live.is_finished() || !live.started,
         Evidence::SlurmNotExpected | Evidence::Absent(_) => true,
     }
 }
 
-fn tell(batch: &Batch<'_>, removal: &PodDeletion, outcome: Outcome, report: &mut Report) {
-    let PodRef { name, uid, .. } = &removal.pod;
+fn report_outcome(batch: &Batch<'_>, deletion: &PodDeletion, outcome: DeleteOutcome, report: &mut Report) {
+    let PodRef { name, uid, .. } = &deletion.pod;
     let metadata = ObjectMeta {
         name: Some(name.clone()),
         namespace: Some(batch.namespace()),
@@ -165,67 +165,67 @@ fn tell(batch: &Batch<'_>, removal: &PodDeletion, outcome: Outcome, report: &mut
     };
     let subject = |detail| Subject::of::<Pod>(&metadata, detail);
     match outcome {
-        Outcome::Deleted => {
-            info!(batch = %batch.id, pod = name, why = ?removal.why, "Deleted a pod");
-            report.did(Deed::Deleted);
-            if matches!(removal.why, DeleteReason::Failed | DeleteReason::Succeeded) {
-                report.cleared.push(name.clone());
+        DeleteOutcome::Deleted => {
+            info!(batch = %batch.id, pod = name, why = ?deletion.why, "Pod deleted");
+            report.record(WriteKind::PodDeleted);
+            if matches!(deletion.why, DeleteReason::Failed | DeleteReason::Succeeded) {
+                report.deleted_failed_pods.push(name.clone());
             }
-            if removal.why == DeleteReason::Unregistered {
-                report.told.tell(Topic::PodUnregistered, subject(String::new()));
+            if deletion.why == DeleteReason::Unregistered {
+                report.events.add(Topic::PodUnregistered, subject(String::new()));
             }
-            report.told.tell(Topic::PodDeleted, subject(String::new()));
+            report.events.add(Topic::PodDeleted, subject(String::new()));
         }
-        Outcome::Unproven(doubt) => {
-            info!(batch = %batch.id, pod = name, doubt, "Did not delete a pod");
-            report.leave();
+        DeleteOutcome::Unproven(doubt) => {
+            info!(batch = %batch.id, pod = name, doubt, "Pod not deleted: Slurm does not show the evidence");
+            report.requeue_soon();
         }
-        Outcome::Changed => {
-            debug!(batch = %batch.id, pod = name, "Did not delete a pod, it has changed");
-            report.leave();
+        DeleteOutcome::Changed => {
+            debug!(batch = %batch.id, pod = name, "Pod not deleted: it has changed");
+            report.requeue_soon();
         }
-        Outcome::Failed(fault) => {
-            if let Some(error) = report.fail(format!("Pod {name}"), &fault) {
-                report.told.tell(Topic::PodNotDeleted, subject(error));
+        DeleteOutcome::Failed(error) => {
+            if let Some(error) = report.record_failure(format!("Pod {name}"), &error) {
+                report.events.add(Topic::PodNotDeleted, subject(error));
             }
         }
     }
 }
 
-/// Looks at the Slurm cluster, made in this batch and shared by its deletes.
-pub(super) struct Looks<'a> {
+/// Node lists of the Slurm cluster, made in this batch and shared by its deletes.
+pub(super) struct NodeReads<'a> {
     batch: &'a Batch<'a>,
-    /// What comes before what: a clock may show the same time for both.
+    /// Orders events; a clock may show the same time for two of them.
     turn: AtomicU64,
-    latest: Mutex<Option<Look>>,
+    latest: Mutex<Option<NodeRead>>,
 }
 
-struct Look {
+struct NodeRead {
     began: u64,
     answered: Instant,
     view: View,
 }
 
-impl<'a> Looks<'a> {
-    /// No look was made yet.
+impl<'a> NodeReads<'a> {
+    /// No node list yet.
     pub fn new(batch: &'a Batch<'a>) -> Self {
         Self { batch, turn: AtomicU64::default(), latest: Mutex::default() }
     }
 
-    /// This moment.
+    /// The current position in the order of events.
     fn turn(&self) -> u64 {
         self.turn.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// What Slurm says now: a look that begins with this call.
-    pub async fn now(&self) -> View {
-        match self.look().await {
-            Ok(look) => self.latest.lock().await.insert(look).view.clone(),
+    /// A node list that starts with this call.
+    pub async fn list_now(&self) -> View {
+        match self.list().await {
+            Ok(read) => self.latest.lock().await.insert(read).view.clone(),
             Err(why) => View::unreachable(why),
         }
     }
 
-    /// Shows what has to be seen, by a look that began after that moment; else says what stands against it.
+    /// Checks the evidence in a node list that started after `after`; the error says what contradicts it.
     async fn prove(&self, evidence: &Evidence, after: Option<u64>) -> Result<(), String> {
         let node = match evidence {
             Evidence::NotNeeded => return Ok(()),
@@ -235,52 +235,53 @@ impl<'a> Looks<'a> {
         match (self.known(after).await?.lookup(node), evidence) {
             (NodeLookup::Absent, Evidence::Absent(_)) => self.prove_absent(node).await,
             (NodeLookup::Present(found), Evidence::Drained(_)) if found.is_drained() => Ok(()),
-            (lookup, _) => Err(format!("Slurm shows {node} otherwise: {lookup:?}")),
+            (lookup, _) => Err(format!("Slurm shows {node} as {lookup:?}")),
         }
     }
 
-    /// What a look shows that was answered a moment ago, and began after that moment; else why there is none.
+    /// A recent node list that started after `after`; the error says why there is none.
     pub async fn known(&self, after: Option<u64>) -> Result<View, String> {
         let mut latest = self.latest.lock().await;
-        let serves =
-            |look: &Look| look.answered.elapsed() <= PROOF && after.is_none_or(|after| look.began > after);
-        let look = match latest.take().filter(serves) {
-            Some(look) => look,
-            None => self.look().await?,
+        let is_recent = |read: &NodeRead| {
+            read.answered.elapsed() <= EVIDENCE_AGE && after.is_none_or(|after| read.began > after)
         };
-        match &latest.insert(look).view {
-            View::NotExpected => Err("Slurm is not expected any more".to_owned()),
+        let read = match latest.take().filter(is_recent) {
+            Some(read) => read,
+            None => self.list().await?,
+        };
+        match &latest.insert(read).view {
+            View::NotExpected => Err("the Controller has no RestApi any more".to_owned()),
             View::Unknown { why, .. } => Err(why.clone()),
             view @ View::Known(_) => Ok(view.clone()),
         }
     }
 
-    /// A list may be cut short and look whole; the node itself is asked for, too.
+    /// A node list may be truncated without a sign of it, so the node itself is read too.
     async fn prove_absent(&self, node: &str) -> Result<(), String> {
-        let cluster = self.batch.cluster.as_ref().ok_or("the Controller is not there")?;
+        let cluster = self.batch.cluster.as_ref().ok_or("the Controller does not exist")?;
         match self.batch.attempt(cluster.get_node(node)).await {
             Ok(None) => Ok(()),
-            Ok(Some(_)) => Err(format!("Slurm has {node}, although it did not list it")),
-            Err(fault) => Err(fault.message()),
+            Ok(Some(_)) => Err(format!("Slurm has {node}, although its node list lacks it")),
+            Err(error) => Err(error.message()),
         }
     }
 
     fn prove_no_slurm(&self) -> Result<(), String> {
         let key = ClusterKey::of(self.batch.nodeset);
-        match self.batch.edges.clusters.view(&key, Queries::default()) {
+        match self.batch.executor.clusters.view(&key, Queries::default()) {
             View::NotExpected => Ok(()),
-            View::Unknown { .. } | View::Known(_) => Err("Slurm is expected now".to_owned()),
+            View::Unknown { .. } | View::Known(_) => Err("the Controller has a RestApi now".to_owned()),
         }
     }
 
-    async fn look(&self) -> Result<Look, String> {
-        let cluster = self.batch.cluster.as_ref().ok_or("the Controller is not there")?;
+    async fn list(&self) -> Result<NodeRead, String> {
+        let cluster = self.batch.cluster.as_ref().ok_or("the Controller does not exist")?;
         let began = self.turn();
-        let look = async { Ok::<_, slurm_rest::Error>(cluster.look().await) };
-        let view = match self.batch.attempt(look).await {
+        let list = async { Ok::<_, slurm_rest::Error>(cluster.look().await) };
+        let view = match self.batch.attempt(list).await {
             Ok(view) => view,
-            Err(fault) => View::unreachable(fault.message()),
+            Err(error) => View::unreachable(error.message()),
         };
-        Ok(Look { began, answered: Instant::now(), view })
+        Ok(NodeRead { began, answered: Instant::now(), view })
     }
 }

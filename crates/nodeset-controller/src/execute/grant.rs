@@ -1,6 +1,6 @@
-//! A batch under way: asks for it, keeps its writes within its time, and remembers whether each was answered.
+//! A granted batch: requests it, sends writes only within its time, and tracks whether each write was answered.
 
-use super::Edges;
+use super::Executor;
 use super::basis::Results;
 use super::writes::PatchRequest;
 use crate::slurm::{Cluster, ClusterKey};
@@ -17,60 +17,60 @@ use std::time::Duration;
 use tokio::time::{sleep, timeout};
 use tracing::warn;
 
-/// How long to wait before the second copy of a request, and between later ones at most.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
+/// Pause before the first retry of a request, and longest pause between retries.
+const RETRY_PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 
-/// How the API server names the cause of a refusal to make something in a namespace that is being deleted.
+/// Cause in the API server's answer to a create in a namespace that is being deleted.
 const NAMESPACE_TERMINATING: &str = "NamespaceTerminating";
 
-/// The right to write, for a while.
+/// The permission to write for a limited time.
 pub(super) struct Batch<'a> {
-    /// Its name in the logs of all who have to do with it.
+    /// Its id, which the logs of client and service carry.
     pub id: BatchId,
-    /// Whose.
+    /// The NodeSet that it is for.
     pub nodeset: &'a NodeSet,
-    /// Where it writes.
-    pub edges: &'a Edges,
-    /// The Slurm cluster of its workers, if there is one.
+    /// What its writes go through.
+    pub executor: &'a Executor,
+    /// The Slurm cluster of its workers; `None` without a Controller.
     pub cluster: Option<Arc<Cluster>>,
     clock: BatchClock,
     timing: Timing,
-    /// How many writes may have been done, or may yet be, without anybody knowing.
+    /// Number of writes whose effect is unknown: they may have been applied, or may be applied later.
     unanswered: AtomicUsize,
     results: Mutex<Results>,
-    /// Patches that were not answered.
+    /// Patches whose effect is unknown.
     pub(super) unsettled: Mutex<Vec<PatchRequest>>,
 }
 
-/// Why a request has no result.
+/// Why a request has no result. [`Self::is_final`] tells whether it may still take effect.
 #[derive(Debug)]
-pub(super) enum Fault<E> {
-    /// It was not sent: there was no time left for an answer.
-    Late,
-    /// There was no answer in time, so nobody knows whether it was done, or will be.
-    Silence(Duration),
-    /// The answer leaves open whether it was done, or will be.
-    Unanswered(E),
-    /// It was not done, and never will be.
+pub(super) enum RequestError<E> {
+    /// It was not sent: the batch had no time left for an answer.
+    OutOfTime,
+    /// It was not answered in time: it may have been applied, or may be applied later.
+    TimedOut(Duration),
+    /// The answer does not tell whether it was applied, or will be.
+    Ambiguous(E),
+    /// It was refused: it was not applied, and never will be.
     Refused(E),
 }
 
 /// Why a request to the API server has no result.
-pub(super) type ApiFault = Fault<kube::Error>;
+pub(super) type ApiRequestError = RequestError<kube::Error>;
 
 /// Why a request to Slurm has no result.
-pub(super) type SlurmFault = Fault<slurm_rest::Error>;
+pub(super) type SlurmRequestError = RequestError<slurm_rest::Error>;
 
-/// An error that tells whether what was asked for can still happen.
-pub(super) trait Final: Error + 'static {
-    /// Whether nothing happens after this answer.
+/// An error that tells whether the request may still take effect.
+pub(super) trait MaybeFinal: Error + 'static {
+    /// Whether the request has no effect, now or later.
     fn is_final(&self) -> bool;
 
-    /// A fixed name, for metrics.
+    /// The `reason` label of metrics.
     fn category(&self) -> &'static str;
 }
 
-impl Final for kube::Error {
+impl MaybeFinal for kube::Error {
     fn is_final(&self) -> bool {
         matches!(self, Self::Api(status) if (400..500).contains(&status.code))
     }
@@ -80,7 +80,7 @@ impl Final for kube::Error {
     }
 }
 
-impl Final for slurm_rest::Error {
+impl MaybeFinal for slurm_rest::Error {
     fn is_final(&self) -> bool {
         !self.maybe_applied()
     }
@@ -90,49 +90,49 @@ impl Final for slurm_rest::Error {
     }
 }
 
-impl<E: Final> Fault<E> {
-    /// A fixed name, for metrics.
+impl<E: MaybeFinal> RequestError<E> {
+    /// The `reason` label of metrics.
     pub fn category(&self) -> &'static str {
         match self {
-            Self::Late => "Late",
-            Self::Silence(_) => "Timeout",
-            Self::Unanswered(error) | Self::Refused(error) => error.category(),
+            Self::OutOfTime => "Late",
+            Self::TimedOut(_) => "Timeout",
+            Self::Ambiguous(error) | Self::Refused(error) => error.category(),
         }
     }
 
-    /// The details, for people.
+    /// The message of conditions and events.
     pub fn message(&self) -> String {
         match self {
-            Self::Late => "not sent, the time for it was over".to_owned(),
-            Self::Silence(limit) => format!("no answer within {limit:?}"),
-            Self::Unanswered(error) | Self::Refused(error) => chain(error),
+            Self::OutOfTime => "not sent: the time of the batch was over".to_owned(),
+            Self::TimedOut(limit) => format!("no answer within {limit:?}"),
+            Self::Ambiguous(error) | Self::Refused(error) => chain(error),
         }
     }
 
-    /// Whether it is over: not sent, or not done and never to be.
+    /// Whether the request has no effect, now or later.
     pub fn is_final(&self) -> bool {
-        matches!(self, Self::Late | Self::Refused(_))
+        matches!(self, Self::OutOfTime | Self::Refused(_))
     }
 }
 
-impl ApiFault {
-    /// Whether the object has changed since the write was decided.
+impl ApiRequestError {
+    /// Whether the API server answered with a conflict: the object changed since the write was planned.
     pub fn is_conflict(&self) -> bool {
         self.status().is_some_and(Status::is_conflict)
     }
 
-    /// Whether the object is gone.
-    pub fn is_gone(&self) -> bool {
+    /// Whether the API server answered that the object does not exist.
+    pub fn is_not_found(&self) -> bool {
         self.status().is_some_and(Status::is_not_found)
     }
 
-    /// Whether an object of this name is there.
-    pub fn is_already_there(&self) -> bool {
+    /// Whether the API server answered that an object of this name exists.
+    pub fn is_already_exists(&self) -> bool {
         self.status().is_some_and(Status::is_already_exists)
     }
 
-    /// Whether nothing can be made in the namespace, because it is being deleted.
-    pub fn is_end_of_namespace(&self) -> bool {
+    /// Whether the create was refused because the namespace is being deleted.
+    pub fn is_namespace_terminating(&self) -> bool {
         let causes = self.status().and_then(|status| status.details.as_ref()).map(|details| &details.causes);
         causes.into_iter().flatten().any(|cause| cause.reason == NAMESPACE_TERMINATING)
     }
@@ -144,20 +144,20 @@ impl ApiFault {
 }
 
 impl<'a> Batch<'a> {
-    /// Asks for a batch until there is an answer, or it would be too late to use it. Its time starts with the first copy
-    /// of the request, before which the service cannot have granted it.
-    pub async fn ask(
-        edges: &'a Edges,
+    /// Requests a batch until the service answers, or until no time to use it would be left. Its time starts with the first
+    /// request, before which the service cannot have granted it.
+    pub async fn begin(
+        executor: &'a Executor,
         nodeset: &'a NodeSet,
         request: Begin,
     ) -> Result<(Self, Answer), Unavailable> {
-        let timing = edges.expectations.timing();
+        let timing = executor.coordination.expectations.timing();
         let batch = Self {
             id: request.batch.clone(),
             nodeset,
-            edges,
-            cluster: edges.clusters.cluster(&ClusterKey::of(nodeset)),
-            clock: BatchClock::start((edges.clock)(), &timing),
+            executor,
+            cluster: executor.clusters.cluster(&ClusterKey::of(nodeset)),
+            clock: BatchClock::start((executor.clock)(), &timing),
             timing,
             unanswered: AtomicUsize::default(),
             results: Mutex::default(),
@@ -165,61 +165,64 @@ impl<'a> Batch<'a> {
         };
         let mut pauses = pauses();
         loop {
-            match batch.call(edges.expectations.begin(request.clone())).await {
+            match batch.call(executor.coordination.expectations.begin(request.clone())).await {
                 Ok(answer) => return Ok((batch, answer)),
                 Err(error) if !batch.may_send() => return Err(error),
                 Err(error) => {
-                    warn!(batch = %batch.id, error = chain(&error), "Nobody says whether the batch may begin");
+                    warn!(batch = %batch.id, error = chain(&error), "Expectations service did not answer Begin");
                     sleep(pauses.next().unwrap_or_default()).await;
                 }
             }
         }
     }
 
-    /// Whether every write was answered.
+    /// Whether the effect of every write is known.
     pub fn is_certain(&self) -> bool {
         self.unanswered.load(Ordering::Relaxed) == 0
     }
 
-    /// Says that every write was answered, until that is heard or nobody cares any more. Gives the basis of a view that
-    /// has seen all results, if the service still knew the batch.
+    /// Reports to the service that every write was answered, until it acknowledges or the batch has expired. Returns the
+    /// basis of a view that contains all results, if the service still knew the batch.
     pub async fn done(&self) -> Option<Basis> {
         let over = self.clock.deadline().saturating_add(self.timing.grace);
         let mut pauses = pauses();
         loop {
-            match self.call(self.edges.expectations.done(self.id.clone())).await {
+            match self.call(self.executor.coordination.expectations.done(self.id.clone())).await {
                 Ok(basis) => return basis,
-                Err(_) if (self.edges.clock)() >= over => return None,
+                Err(_) if (self.executor.clock)() >= over => return None,
                 Err(error) => {
-                    warn!(batch = %self.id, error = chain(&error), "Nobody hears that the batch is done");
+                    warn!(batch = %self.id, error = chain(&error), "Expectations service did not acknowledge Done");
                     sleep(pauses.next().unwrap_or_default()).await;
                 }
             }
         }
     }
 
-    /// Sends a write. Without an answer it keeps the batch from its end, unless it is [settled](Self::settle).
-    pub async fn write<T, E: Final>(&self, write: impl Future<Output = Result<T, E>>) -> Result<T, Fault<E>> {
+    /// Sends a write. One whose effect is unknown keeps the batch open, unless it is [settled](Self::settle).
+    pub async fn write<T, E: MaybeFinal>(
+        &self,
+        write: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, RequestError<E>> {
         let result = self.attempt(write).await;
-        if result.as_ref().is_err_and(|fault| !fault.is_final()) {
+        if result.as_ref().is_err_and(|error| !error.is_final()) {
             self.unanswered.fetch_add(1, Ordering::Relaxed);
         }
         result
     }
 
-    /// Sends copies of a conditional write that was not answered, until it is certain that no copy can be done any more:
-    /// one was done, or the object has another version, or is gone. Gives the answer that says so.
-    pub async fn settle<T, F: Future<Output = Result<T, ApiFault>>>(
+    /// Repeats a conditional write whose effect is unknown until no copy can be applied any more: one was applied, or the
+    /// object has another version, or does not exist. Returns the answer that proves it.
+    pub async fn settle<T, F: Future<Output = Result<T, ApiRequestError>>>(
         &self,
         copy: impl Fn() -> F,
-    ) -> Option<Result<T, ApiFault>> {
-        // If it was an earlier copy that was done, nobody told its result.
-        self.results().lose_track();
+    ) -> Option<Result<T, ApiRequestError>> {
+        // If an earlier copy was applied, its resulting version is not known.
+        self.results().mark_incomplete();
         for pause in pauses() {
             sleep(pause).await;
             match copy().await {
-                Err(Fault::Late) => break,
-                Err(fault) if !fault.is_conflict() && !fault.is_gone() => {}
+                Err(RequestError::OutOfTime) => break,
+                Err(error) if !error.is_conflict() && !error.is_not_found() => {}
                 answer => {
                     self.unanswered.fetch_sub(1, Ordering::Relaxed);
                     return Some(answer);
@@ -230,45 +233,47 @@ impl<'a> Batch<'a> {
     }
 
     /// Sends a write to the Slurm cluster.
-    pub async fn slurm<'b, F>(&'b self, write: impl FnOnce(&'b Cluster) -> F) -> Result<(), SlurmFault>
+    pub async fn slurm<'b, F>(&'b self, write: impl FnOnce(&'b Cluster) -> F) -> Result<(), SlurmRequestError>
     where
         F: Future<Output = Result<(), slurm_rest::Error>>,
     {
         match &self.cluster {
             Some(cluster) => self.write(write(cluster)).await,
-            None => Err(Fault::Refused(slurm_rest::Error::Invalid("the Controller is not there".to_owned()))),
+            None => Err(RequestError::Refused(slurm_rest::Error::Invalid(
+                "the Controller does not exist".to_owned(),
+            ))),
         }
     }
 
-    /// Makes a request while there is time for its answer. Reads need no more than that.
-    pub async fn attempt<T, E: Final>(
+    /// Sends a request while there is time for its answer. Reads go through this directly.
+    pub async fn attempt<T, E: MaybeFinal>(
         &self,
         request: impl Future<Output = Result<T, E>>,
-    ) -> Result<T, Fault<E>> {
+    ) -> Result<T, RequestError<E>> {
         if !self.may_send() {
-            return Err(Fault::Late);
+            return Err(RequestError::OutOfTime);
         }
         let limit = self.timing.write_limit;
         match timeout(limit, request).await {
             Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(error)) if error.is_final() => Err(Fault::Refused(error)),
-            Ok(Err(error)) => Err(Fault::Unanswered(error)),
-            Err(_) => Err(Fault::Silence(limit)),
+            Ok(Err(error)) if error.is_final() => Err(RequestError::Refused(error)),
+            Ok(Err(error)) => Err(RequestError::Ambiguous(error)),
+            Err(_) => Err(RequestError::TimedOut(limit)),
         }
     }
 
-    /// What was done to pods, as far as it is known.
+    /// The known results of writes to pods.
     pub fn results(&self) -> MutexGuard<'_, Results> {
         self.results.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The same, when there is nothing more to come.
+    /// The results of writes to pods, after the last write.
     pub fn into_results(self) -> Results {
         self.results.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn may_send(&self) -> bool {
-        self.clock.may_send((self.edges.clock)()) && !(self.edges.is_stopping)()
+        self.clock.may_send((self.executor.clock)()) && !(self.executor.is_stopping)()
     }
 
     async fn call<T>(&self, call: BoxFuture<'_, Result<T, Unavailable>>) -> Result<T, Unavailable> {
@@ -278,7 +283,7 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// Growing pauses between the copies of a request.
+/// Growing pauses between the retries of a request.
 fn pauses() -> impl Iterator<Item = Duration> {
-    std::iter::successors(Some(PAUSES.0), |pause| Some(PAUSES.1.min(*pause * 2)))
+    std::iter::successors(Some(RETRY_PAUSES.0), |pause| Some(RETRY_PAUSES.1.min(*pause * 2)))
 }

@@ -1,8 +1,8 @@
-//! Who belongs to whom: what keeps the NodeSet, which pods are its own, and who takes claims along.
+//! Ownership: finalizers of the NodeSet, controller references of pods, owner references of PersistentVolumeClaims.
 
 use super::grant::Batch;
-use super::report::{Deed, Report};
-use super::writes::{PARALLEL, exactly, side_by_side};
+use super::report::{Report, WriteKind};
+use super::writes::{PARALLEL, concurrently, with_preconditions};
 use crate::plan::Effect;
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
@@ -14,87 +14,87 @@ use slinky_api::v1beta1::NodeSet;
 use std::collections::BTreeSet;
 use tracing::info;
 
-/// Takes from the NodeSet what keeps it.
-pub(super) async fn release(batch: &Batch<'_>, effects: &[Effect], report: &mut Report) {
+/// Sets the finalizers of the NodeSet.
+pub(super) async fn set_finalizers(batch: &Batch<'_>, effects: &[Effect], report: &mut Report) {
     let (name, uid) = (batch.nodeset.name_any(), batch.nodeset.uid().unwrap_or_default());
     let version = batch.nodeset.resource_version().unwrap_or_default();
     for effect in effects {
         let Effect::SetFinalizers { finalizers } = effect else { continue };
-        let patch = Patch::Merge(exactly(&uid, &version, json!({ "finalizers": finalizers })));
+        let patch = Patch::Merge(with_preconditions(&uid, &version, json!({ "finalizers": finalizers })));
         match batch.patch::<NodeSet>(&name, patch).await {
             Ok(_) => {
-                info!(batch = %batch.id, ?finalizers, "Set the finalizers of the NodeSet");
-                report.did(Deed::Finalized);
+                info!(batch = %batch.id, ?finalizers, "Finalizers of the NodeSet set");
+                report.record(WriteKind::FinalizersSet);
             }
-            Err(fault) => report.lose(format!("NodeSet {name}"), &fault),
+            Err(error) => report.record_conditional_failure(format!("NodeSet {name}"), &error),
         }
     }
 }
 
-/// Adopts pods and gives up others.
-pub(super) async fn claim_pods(batch: &Batch<'_>, effects: &[Effect], report: &mut Report) {
+/// Adopts and releases pods.
+pub(super) async fn set_pod_controllers(batch: &Batch<'_>, effects: &[Effect], report: &mut Report) {
     let adopts = effects.iter().any(|effect| matches!(effect, Effect::AdoptPod(_)));
     let may_adopt = adopts && may_adopt(batch, report).await;
     let Some(owner) = controller_reference(batch.nodeset) else { return };
     let patches = effects.iter().filter_map(|effect| {
-        let (pod, deed, owners) = if let Effect::AdoptPod(pod) = effect {
-            (pod, Deed::Adopted, may_adopt.then(|| json!([owner]))?)
+        let (pod, kind, owners) = if let Effect::AdoptPod(pod) = effect {
+            (pod, WriteKind::PodAdopted, may_adopt.then(|| json!([owner]))?)
         } else if let Effect::ReleasePod(pod) = effect {
-            (pod, Deed::Disowned, json!([{ "$patch": "delete", "uid": owner.uid }]))
+            (pod, WriteKind::PodReleased, json!([{ "$patch": "delete", "uid": owner.uid }]))
         } else {
             return None;
         };
-        let patch = exactly(&pod.uid, &pod.version, json!({ "ownerReferences": owners }));
-        Some(async move { (pod, deed, batch.patch_pod(pod, Patch::Strategic(patch)).await) }.boxed())
+        let patch = with_preconditions(&pod.uid, &pod.version, json!({ "ownerReferences": owners }));
+        Some(async move { (pod, kind, batch.patch_pod(pod, Patch::Strategic(patch)).await) }.boxed())
     });
     let patches: Vec<_> = patches.collect();
-    for (pod, deed, result) in side_by_side(PARALLEL, patches).await {
+    for (pod, kind, result) in concurrently(PARALLEL, patches).await {
         match result {
             Ok(_) => {
-                info!(batch = %batch.id, pod = pod.name, ?deed, "Changed the controller of a pod");
-                report.did(deed);
+                info!(batch = %batch.id, pod = pod.name, ?kind, "Controller reference of pod changed");
+                report.record(kind);
             }
-            Err(fault) => report.lose(format!("Pod {}", pod.name), &fault),
+            Err(error) => report.record_conditional_failure(format!("Pod {}", pod.name), &error),
         }
     }
 }
 
-/// Whether the NodeSet is there and stays: what it adopts would go with it.
+/// Whether the NodeSet exists and is not being deleted: adopted pods would be garbage-collected with it.
 async fn may_adopt(batch: &Batch<'_>, report: &mut Report) -> bool {
     let (nodesets, name) = (batch.api::<NodeSet>(), batch.nodeset.name_any());
     match batch.attempt(nodesets.get_metadata(&name)).await {
         Ok(live) => live.uid() == batch.nodeset.uid() && live.metadata.deletion_timestamp.is_none(),
-        Err(fault) => {
-            report.lose(format!("NodeSet {name}"), &fault);
+        Err(error) => {
+            report.record_conditional_failure(format!("NodeSet {name}"), &error);
             false
         }
     }
 }
 
-/// Gives claims their owners. Gives the UIDs of those who do not have theirs yet.
-pub(super) async fn own_claims<'e>(
+/// Sets the owners of claims. Returns the UIDs of owners whose claims do not have them yet.
+pub(super) async fn set_claim_owners<'e>(
     batch: &Batch<'_>,
     effects: &'e [Effect],
     report: &mut Report,
 ) -> BTreeSet<&'e str> {
     let patches = effects.iter().filter_map(|effect| {
         let Effect::SetClaimOwners { claim, uid, version, owners } = effect else { return None };
-        let patch = Patch::Merge(exactly(uid, version, json!({ "ownerReferences": owners })));
+        let patch = Patch::Merge(with_preconditions(uid, version, json!({ "ownerReferences": owners })));
         Some(async move { (claim, owners, batch.patch::<PersistentVolumeClaim>(claim, patch).await) }.boxed())
     });
     let patches: Vec<_> = patches.collect();
     let mut without = BTreeSet::new();
-    for (claim, owners, result) in side_by_side(PARALLEL, patches).await {
+    for (claim, owners, result) in concurrently(PARALLEL, patches).await {
         match result {
             Ok(_) => {
-                info!(batch = %batch.id, claim, "Changed the owners of a claim");
-                report.did(Deed::Owned);
+                info!(batch = %batch.id, claim, "Owners of PersistentVolumeClaim changed");
+                report.record(WriteKind::ClaimOwnersSet);
             }
-            Err(fault) => {
-                if !fault.is_gone() {
+            Err(error) => {
+                if !error.is_not_found() {
                     without.extend(owners.iter().map(|owner| owner.uid.as_str()));
                 }
-                report.lose(format!("PersistentVolumeClaim {claim}"), &fault);
+                report.record_conditional_failure(format!("PersistentVolumeClaim {claim}"), &error);
             }
         }
     }

@@ -1,7 +1,7 @@
-//! What became of the work of one pass, for the NodeSet's status, for people and for the next pass.
+//! What performing the writes of one plan came to: input of the NodeSet's status, its events and the next reconcile.
 
-use super::grant::{ApiFault, Fault, Final};
-use super::notices::Notices;
+use super::grant::{ApiRequestError, MaybeFinal, RequestError};
+use crate::events::ObjectEvents;
 use expectations::{Basis, WaitReason};
 use operator_runtime::Classify;
 use operator_runtime::error::chain;
@@ -9,149 +9,195 @@ use operator_runtime::events::NewEvent;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// When to plan again for what there was no time or grant for.
+/// When to plan again for writes that had no time or no grant.
 const SOON: Duration = Duration::from_secs(1);
-/// When to plan again for what waits for the end of another object, which nobody may tell us of.
-const PATIENTLY: Duration = Duration::from_secs(5);
+/// When to plan again for writes that wait for the deletion of another object, which need not be one that is watched.
+const OBSTRUCTED: Duration = Duration::from_secs(5);
 
-/// What became of the work of one pass.
+/// What performing the writes of one plan came to.
 #[derive(Debug, Default)]
 pub struct Report {
     /// What became of the batch.
-    pub verdict: Verdict,
-    /// How often what was done.
-    pub done: BTreeMap<Deed, usize>,
-    /// What failed, object by object. A write that lost a race against another one is not among them: that one brings the
-    /// next plan.
+    pub outcome: BatchOutcome,
+    /// Number of successful writes by kind.
+    pub done: BTreeMap<WriteKind, usize>,
+    /// Writes that failed. Conflicts are not among them: the write that won brings the next plan.
     pub failures: Vec<Failure>,
-    /// What has to happen elsewhere before the rest can be done, for people.
+    /// What has to happen before the remaining writes can be sent, for the status.
     pub waits: Vec<String>,
-    /// The pods that had ended by themselves and were deleted, by name.
-    pub cleared: Vec<String>,
+    /// The names of finished pods that were deleted.
+    pub deleted_failed_pods: Vec<String>,
     /// When to plan again at the latest, failures aside.
-    pub again: Option<Duration>,
-    pub(super) told: Notices,
+    pub requeue_after: Option<Duration>,
+    pub(super) events: ObjectEvents,
 }
 
 /// What became of a batch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Verdict {
-    /// There was nothing to ask for.
+pub enum BatchOutcome {
+    /// There was nothing to request a batch for.
     #[default]
     Idle,
-    /// It was performed, as far as time and grants allowed.
+    /// It was performed, as far as time and grant allowed.
     Performed {
-        /// Whether every write was answered. If not, the batch is left to run out.
+        /// Whether the effect of every write is known. If not, the batch stays open until it expires.
         certain: bool,
     },
-    /// Not now.
+    /// The service did not grant it now.
     Wait(WaitReason),
-    /// The view is not known to be complete: read everything live, plan again, and ask with this basis.
+    /// The view may be incomplete: read everything live, plan again, and request a batch with this basis.
     NeedFresh(Basis),
-    /// A live view showed that nothing is to be done: what was decided on was old.
-    Overtaken,
-    /// Another replica works for this NodeSet.
+    /// The plan from a live view is empty: the plan from the cache was made from a stale view.
+    Outdated,
+    /// Another replica owns this NodeSet.
     NotOwner,
-    /// Nobody could be asked.
+    /// The expectations service did not answer.
     Unavailable(String),
 }
 
-/// Something done.
+/// What a successful write did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Deed {
-    /// The NodeSet got its finalizers.
-    Finalized,
-    /// A pod was adopted.
-    Adopted,
-    /// A pod was given up.
-    Disowned,
-    /// A pod was made.
-    Created,
-    /// A pod was marked, or had the mark.
-    Marked,
-    /// The mark was taken off a pod.
-    Unmarked,
-    /// A Slurm node was drained.
-    Drained,
-    /// The drain of a Slurm node was ended, or it was put back to work.
-    Restored,
-    /// A pod was deleted.
-    Deleted,
-    /// A claim got its owners.
-    Owned,
-    /// A reservation was made, changed or deleted.
-    Reserved,
-    /// The record of a Slurm node was deleted.
-    Forgotten,
-    /// A Slurm node was told of its pod.
-    Mirrored,
+pub enum WriteKind {
+    /// Set the finalizers of the NodeSet.
+    FinalizersSet,
+    /// Made the NodeSet the controller of a pod.
+    PodAdopted,
+    /// Removed the NodeSet as the controller of a pod.
+    PodReleased,
+    /// Created a pod.
+    PodCreated,
+    /// Marked a pod; it may have had the mark.
+    PodMarked,
+    /// Removed the mark of a pod.
+    PodUnmarked,
+    /// Drained a Slurm node.
+    NodeDrained,
+    /// Undrained or resumed a Slurm node.
+    NodeResumed,
+    /// Deleted a pod.
+    PodDeleted,
+    /// Set the owners of a claim.
+    ClaimOwnersSet,
+    /// Created, changed or deleted a reservation.
+    ReservationWritten,
+    /// Deleted the record of a Slurm node.
+    NodeRecordDeleted,
+    /// Wrote facts of a pod to its Slurm node.
+    NodeMirrored,
 }
 
-/// A write that did not succeed.
+/// A write that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// Kind and name of what was to be written.
+    /// Kind and name of the object.
     pub object: String,
-    /// A fixed name, for metrics.
+    /// The `reason` label of metrics.
     pub category: &'static str,
-    /// The details, for people.
+    /// The error.
     pub message: String,
 }
 
+/// The part of a report that the NodeSet's status shows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Execution {
+    /// Failures: category and message.
+    pub errors: Vec<(&'static str, String)>,
+    /// What the remaining writes wait for.
+    pub waiting: Option<String>,
+}
+
 impl Report {
-    /// How often this was done.
+    /// Number of successful writes of a kind.
     #[cfg(test)]
-    pub fn count(&self, deed: Deed) -> usize {
-        self.done.get(&deed).copied().unwrap_or_default()
+    pub fn count(&self, kind: WriteKind) -> usize {
+        self.done.get(&kind).copied().unwrap_or_default()
     }
 
-    /// What to tell as Events of the NodeSet.
-    pub fn notices(&self) -> Vec<NewEvent> {
-        self.told.condensed()
+    /// The Events of the NodeSet to publish.
+    pub fn events(&self) -> Vec<NewEvent> {
+        self.events.condensed()
     }
 
-    pub(super) fn did(&mut self, deed: Deed) {
-        *self.done.entry(deed).or_default() += 1;
+    /// Whether something failed, or was planned from a stale view.
+    pub fn has_failed(&self) -> bool {
+        !self.failures.is_empty()
+            || matches!(self.outcome, BatchOutcome::Unavailable(_) | BatchOutcome::Outdated)
     }
 
-    /// There is something left to do, after this time.
-    pub(super) fn leave_for(&mut self, after: Duration) {
-        self.again = Some(self.again.map_or(after, |again| again.min(after)));
+    /// The part that the NodeSet's status shows.
+    pub fn execution(&self) -> Execution {
+        let text = |failure: &Failure| (failure.category, format!("{}: {}", failure.object, failure.message));
+        let mut errors: Vec<_> = self.failures.iter().map(text).collect();
+        let waiting = match &self.outcome {
+            BatchOutcome::Wait(reason) => Some(wait_message(*reason).to_owned()),
+            BatchOutcome::NeedFresh(_) => Some("a live list of the workers".to_owned()),
+            BatchOutcome::Outdated => Some("the pod cache to catch up".to_owned()),
+            BatchOutcome::Unavailable(why) => {
+                errors.push(("ExpectationsUnavailable", why.clone()));
+                None
+            }
+            BatchOutcome::Idle | BatchOutcome::Performed { .. } | BatchOutcome::NotOwner => {
+                self.waits.first().cloned()
+            }
+        };
+        Execution { errors, waiting }
     }
 
-    /// There was no time or no grant for something.
-    pub fn leave(&mut self) {
-        self.leave_for(SOON);
+    pub(super) fn record(&mut self, kind: WriteKind) {
+        *self.done.entry(kind).or_default() += 1;
     }
 
-    /// What is there could not be read.
-    pub fn miss_view(&mut self, error: &kube::Error) {
-        let object = "a live view of the workers".to_owned();
+    /// Writes are left to a plan within this time.
+    pub(super) fn requeue_within(&mut self, after: Duration) {
+        self.requeue_after = Some(self.requeue_after.map_or(after, |earlier| earlier.min(after)));
+    }
+
+    /// Writes had no time or no grant.
+    pub fn requeue_soon(&mut self) {
+        self.requeue_within(SOON);
+    }
+
+    /// A live view could not be read.
+    pub fn record_failed_view(&mut self, error: &kube::Error) {
+        let object = "live list of the workers".to_owned();
         self.failures.push(Failure { object, category: Classify::category(error), message: chain(error) });
     }
 
-    /// Something has to happen elsewhere first.
-    pub(super) fn wait(&mut self, what: String) {
+    /// Writes wait for something outside of this batch.
+    pub(super) fn wait_for(&mut self, what: String) {
         self.waits.push(what);
-        self.leave_for(PATIENTLY);
+        self.requeue_within(OBSTRUCTED);
     }
 
-    /// A write did not succeed. Gives its error's text, if it was sent: what was not is left to the next plan and needs no
-    /// words.
-    pub(super) fn fail<E: Final>(&mut self, object: String, fault: &Fault<E>) -> Option<String> {
-        if matches!(fault, Fault::Late) {
-            self.leave();
+    /// Records a failed write. Returns the message if it was sent; one that was not sent is left to the next plan.
+    pub(super) fn record_failure<E: MaybeFinal>(
+        &mut self,
+        object: String,
+        error: &RequestError<E>,
+    ) -> Option<String> {
+        if matches!(error, RequestError::OutOfTime) {
+            self.requeue_soon();
             return None;
         }
-        let message = fault.message();
-        self.failures.push(Failure { object, category: fault.category(), message: message.clone() });
+        let message = error.message();
+        self.failures.push(Failure { object, category: error.category(), message: message.clone() });
         Some(message)
     }
 
-    /// A conditional write did not succeed. One that lost a race is left to the next plan, which the winner brings.
-    pub(super) fn lose(&mut self, object: String, fault: &ApiFault) {
-        if !fault.is_conflict() && !fault.is_gone() {
-            self.fail(object, fault);
+    /// Records a failed conditional write. A conflict is no failure: the write that won brings the next plan.
+    pub(super) fn record_conditional_failure(&mut self, object: String, error: &ApiRequestError) {
+        if !error.is_conflict() && !error.is_not_found() {
+            self.record_failure(object, error);
         }
+    }
+}
+
+/// What a batch waits for, for the status.
+const fn wait_message(reason: WaitReason) -> &'static str {
+    match reason {
+        WaitReason::OpenBatch => "an earlier batch of this NodeSet to end",
+        WaitReason::HalfOpen => "writes of an earlier batch or process that may still take effect",
+        WaitReason::Budget => "other batches: the limit of concurrent pod creates and deletes is reached",
+        WaitReason::Stopping => "the expectations service, which is stopping",
     }
 }

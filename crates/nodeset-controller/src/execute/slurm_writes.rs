@@ -1,10 +1,10 @@
-//! Writes to Slurm. None is sent twice: a copy that was thought lost may be carried out late, when the world has gone on.
+//! Writes to Slurm. None is repeated: Slurm has no conditional writes, and a copy that seemed lost may be applied late.
 
-use super::delete::Looks;
-use super::grant::{Batch, Fault, SlurmFault};
-use super::notices::{Subject, Topic};
-use super::report::{Deed, Report};
-use super::writes::side_by_side;
+use super::delete::NodeReads;
+use super::grant::{Batch, RequestError, SlurmRequestError};
+use super::report::{Report, WriteKind};
+use super::writes::concurrently;
+use crate::events::{Subject, Topic};
 use crate::plan::{Effect, unresponsive_record_of};
 use crate::slurm::NodeLookup;
 use futures::FutureExt;
@@ -13,62 +13,66 @@ use slurm_conf::hostlist::fold_set;
 use slurm_rest::{Error, NodeUpdate, errno};
 use tracing::info;
 
-/// How many requests are under way at a time.
+/// How many requests to slurmrestd are sent concurrently.
 pub(super) const PARALLEL: usize = 8;
 /// How many nodes share a request.
-const TOGETHER: usize = 100;
+const NODES_PER_REQUEST: usize = 100;
 
-/// What became of an update of several nodes.
+/// What an update of several nodes came to.
 #[derive(Default)]
 struct Updated<'n> {
-    /// Those that took it.
+    /// Updated nodes.
     nodes: Vec<&'n str>,
-    /// The others by their hostlist, except those that are not there: the next look shows that.
-    failed: Vec<(String, SlurmFault)>,
+    /// The others by hostlist, except nodes that do not exist: the next node list shows that.
+    failed: Vec<(String, SlurmRequestError)>,
 }
 
-/// Tells nodes something, many of them the same; gives those that took it.
+/// Updates nodes, many of them with the same update; returns the updated ones.
 pub(super) async fn update_nodes<'n>(
     batch: &Batch<'_>,
     updates: &[(NodeUpdate, Vec<&'n str>)],
     report: &mut Report,
 ) -> Vec<&'n str> {
     let groups = updates.iter().flat_map(|(update, nodes)| {
-        nodes.chunks(TOGETHER).map(move |group| update_group(batch, update, group).boxed())
+        nodes.chunks(NODES_PER_REQUEST).map(move |group| update_group(batch, update, group).boxed())
     });
     let groups: Vec<_> = groups.collect();
-    let mut told = vec![];
-    for group in side_by_side(PARALLEL, groups).await {
-        told.extend(group.nodes);
-        for (hostlist, fault) in group.failed {
-            report.fail(format!("Slurm node {hostlist}"), &fault);
+    let mut updated = vec![];
+    for group in concurrently(PARALLEL, groups).await {
+        updated.extend(group.nodes);
+        for (hostlist, error) in group.failed {
+            report.record_failure(format!("Slurm node {hostlist}"), &error);
         }
     }
-    told
+    updated
 }
 
 async fn update_group<'n>(batch: &Batch<'_>, update: &NodeUpdate, group: &[&'n str]) -> Updated<'n> {
     let mut updated = Updated::default();
     match update_at_once(batch, update, group).await {
         Ok(()) => updated.nodes.extend(group),
-        // Slurm stopped at the first that it does not know, and does not say which one that is.
-        Err(Fault::Refused(Error::Rejected { .. })) if group.len() > 1 => {
+        // slurmctld stops at the first unknown node and does not name it.
+        Err(RequestError::Refused(Error::Rejected { .. })) if group.len() > 1 => {
             for node in group {
                 match update_at_once(batch, update, &[node]).await {
                     Ok(()) => updated.nodes.push(node),
-                    Err(fault) => updated.fail(&[node], fault),
+                    Err(error) => updated.fail(&[node], error),
                 }
             }
         }
-        Err(fault) => updated.fail(group, fault),
+        Err(error) => updated.fail(group, error),
     }
     updated
 }
 
-async fn update_at_once(batch: &Batch<'_>, update: &NodeUpdate, nodes: &[&str]) -> Result<(), SlurmFault> {
+async fn update_at_once(
+    batch: &Batch<'_>,
+    update: &NodeUpdate,
+    nodes: &[&str],
+) -> Result<(), SlurmRequestError> {
     match batch.slurm(|cluster| cluster.update_nodes(nodes, update)).await {
-        // It is at work already, perhaps because of the request that it shared with others.
-        Err(Fault::Refused(error))
+        // The node is resumed already, perhaps by the request that it shared with others.
+        Err(RequestError::Refused(error))
             if *update == NodeUpdate::Resume
                 && nodes.len() == 1
                 && error.is_rejected_with(errno::INVALID_NODE_TRANSITION) =>
@@ -80,40 +84,40 @@ async fn update_at_once(batch: &Batch<'_>, update: &NodeUpdate, nodes: &[&str]) 
 }
 
 impl<'n> Updated<'n> {
-    fn fail(&mut self, nodes: &[&'n str], fault: SlurmFault) {
-        if !matches!(fault, Fault::Refused(Error::NotFound(_))) {
-            self.failed.push((fold_set(nodes.iter().copied()), fault));
+    fn fail(&mut self, nodes: &[&'n str], error: SlurmRequestError) {
+        if !matches!(error, RequestError::Refused(Error::NotFound(_))) {
+            self.failed.push((fold_set(nodes.iter().copied()), error));
         }
     }
 }
 
-/// Shows that a record still says that it was this pod's, and that neither the pod nor a slurmd is there; else says what
-/// stands against it.
+/// Proves that a node record belongs to this pod, that the pod does not exist and that no slurmd responds; the error says
+/// what contradicts it.
 async fn prove_abandoned(
     batch: &Batch<'_>,
-    looks: &Looks<'_>,
+    reads: &NodeReads<'_>,
     node: &str,
     pod: &str,
     host: &str,
 ) -> Result<(), String> {
     match batch.attempt(batch.api::<Pod>().get_metadata_opt(pod)).await {
         Ok(None) => {}
-        Ok(Some(_)) => return Err(format!("Pod {pod} is there")),
-        Err(fault) => return Err(fault.message()),
+        Ok(Some(_)) => return Err(format!("Pod {pod} exists")),
+        Err(error) => return Err(error.message()),
     }
-    let view = looks.known(None).await?;
+    let view = reads.known(None).await?;
     let lookup = view.lookup(node);
     let NodeLookup::Present(record) = lookup else {
-        return Err(format!("Slurm shows {node} otherwise: {lookup:?}"));
+        return Err(format!("Slurm shows {node} as {lookup:?}"));
     };
     match unresponsive_record_of(batch.nodeset, record) {
         Some(info) if info.pod_name == pod && info.node == host => Ok(()),
-        _ => Err(format!("{node} is not silent any more, or not ours")),
+        _ => Err(format!("{node} responds again, or belongs to another worker")),
     }
 }
 
-/// Makes, changes and deletes reservations. Says whether all of that was done.
-pub(super) async fn reserve(batch: &Batch<'_>, effects: &[Effect], report: &mut Report) -> bool {
+/// Creates, changes and deletes reservations; returns whether all writes succeeded.
+pub(super) async fn write_reservations(batch: &Batch<'_>, effects: &[Effect], report: &mut Report) -> bool {
     let mut done = true;
     for effect in effects {
         let (name, result) = if let Effect::PutReservation(request) = effect {
@@ -127,29 +131,29 @@ pub(super) async fn reserve(batch: &Batch<'_>, effects: &[Effect], report: &mut 
         };
         match result {
             Ok(()) => {
-                info!(batch = %batch.id, reservation = name, "Changed a reservation");
-                report.did(Deed::Reserved);
+                info!(batch = %batch.id, reservation = name, "Reservation written");
+                report.record(WriteKind::ReservationWritten);
             }
-            Err(fault) => {
+            Err(error) => {
                 done = false;
-                drop(report.fail(format!("Slurm reservation {name}"), &fault));
+                drop(report.record_failure(format!("Slurm reservation {name}"), &error));
             }
         }
     }
     done
 }
 
-/// Deletes the records of Slurm nodes that no pod stands behind.
-pub(super) async fn forget_nodes(
+/// Deletes the records of Slurm nodes without a pod.
+pub(super) async fn delete_node_records(
     batch: &Batch<'_>,
-    looks: &Looks<'_>,
+    reads: &NodeReads<'_>,
     effects: &[Effect],
     report: &mut Report,
 ) {
     let deletes = effects.iter().filter_map(|effect| {
         let Effect::DeleteNodeRecord { node, pod, host } = effect else { return None };
         let forget = async move {
-            let result = match prove_abandoned(batch, looks, node, pod, host).await {
+            let result = match prove_abandoned(batch, reads, node, pod, host).await {
                 Ok(()) => Ok(batch.slurm(|cluster| cluster.delete_node(node)).await),
                 Err(doubt) => Err(doubt),
             };
@@ -158,28 +162,28 @@ pub(super) async fn forget_nodes(
         Some(forget.boxed())
     });
     let deletes: Vec<_> = deletes.collect();
-    for (node, pod, host, result) in side_by_side(PARALLEL, deletes).await {
+    for (node, pod, host, result) in concurrently(PARALLEL, deletes).await {
         let result = match result {
             Ok(result) => result,
             Err(doubt) => {
-                info!(batch = %batch.id, node, pod, doubt, "Did not delete the record of a Slurm node");
-                report.wait(format!("the record of Slurm node {node} stays: {doubt}"));
+                info!(batch = %batch.id, node, pod, doubt, "Record of Slurm node not deleted");
+                report.wait_for(format!("the record of Slurm node {node} stays: {doubt}"));
                 continue;
             }
         };
         match result {
             Ok(()) => {
-                info!(batch = %batch.id, node, pod, "Deleted the record of a Slurm node");
-                report.did(Deed::Forgotten);
+                info!(batch = %batch.id, node, pod, "Record of Slurm node deleted");
+                report.record(WriteKind::NodeRecordDeleted);
                 let detail = format!(
                     "backing Pod {}/{pod} is gone and Kubernetes node {host} no longer maps to its Slurm node",
                     batch.namespace()
                 );
                 report
-                    .told
-                    .tell(Topic::NodeForgotten, Subject { name: node.clone(), detail, reference: None });
+                    .events
+                    .add(Topic::NodeRecordDeleted, Subject { name: node.clone(), detail, reference: None });
             }
-            Err(fault) => drop(report.fail(format!("Slurm node {node}"), &fault)),
+            Err(error) => drop(report.record_failure(format!("Slurm node {node}"), &error)),
         }
     }
 }

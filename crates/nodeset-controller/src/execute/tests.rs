@@ -10,8 +10,8 @@ mod rest;
 mod seen;
 mod time;
 
-use super::report::Deed;
-use super::{Bases, Edges, Report, Verdict, Work, perform};
+use super::report::WriteKind;
+use super::{Bases, BatchOutcome, Executor, PlannedWrites, Report};
 use crate::fixture::{self, Reached};
 use crate::plan::{DeleteReason, Drain, Effect, Evidence, NewPod, PodDeletion, Undo};
 use crate::slurm::{ClusterKey, Queries, View};
@@ -77,7 +77,7 @@ struct World {
     slurm: FakeSlurm,
     log: Log,
     service: Arc<Embedded>,
-    edges: Edges,
+    executor: Executor,
     stopping: Arc<AtomicBool>,
     nodeset: Arc<NodeSet>,
     reached: Reached,
@@ -104,12 +104,12 @@ impl World {
         let is_stopping = stopping.clone();
         let nodeset = api.put::<NodeSet>(fixture::nodeset(&json!({})));
         let client = api.client("controller");
-        let edges = Edges {
+        let executor = Executor {
             is_stopping: Box::new(move || is_stopping.load(Relaxed)),
-            ..fixture::edges("r", client, reached.clusters.clone(), service.clone(), clock)
+            ..fixture::executor("r", client, reached.clusters.clone(), service.clone(), clock)
         };
         let nodeset = Arc::new(serde_json::from_value(Value::clone(&nodeset)).unwrap());
-        let world = Self { api, slurm, log, service, edges, stopping, nodeset, reached };
+        let world = Self { api, slurm, log, service, executor, stopping, nodeset, reached };
         world.fate(|_| Fate::Served);
         world.until_known().await;
         world
@@ -117,9 +117,9 @@ impl World {
 
     async fn until_known(&self) {
         let key = ClusterKey::of(&self.nodeset);
-        while !matches!(self.edges.clusters.view(&key, Queries::default()), View::Known(_)) {
+        while !matches!(self.executor.clusters.view(&key, Queries::default()), View::Known(_)) {
             sleep(Duration::from_millis(10)).await;
-            assert!((self.edges.clock)() < seconds(60), "Slurm is not known");
+            assert!((self.executor.clock)() < seconds(60), "Slurm is not known");
         }
         self.log.0.lock().unwrap().clear();
     }
@@ -214,13 +214,13 @@ impl World {
     /// Performs effects that were planned on a fresh view.
     async fn perform(&self, effects: Vec<Effect>) -> Report {
         let report = self.perform_on(None, effects.clone()).await;
-        let Verdict::NeedFresh(basis) = report.verdict else { return report };
+        let BatchOutcome::NeedFresh(basis) = report.outcome else { return report };
         self.perform_on(Some(basis), effects).await
     }
 
     async fn perform_on(&self, basis: Option<Basis>, effects: Vec<Effect>) -> Report {
-        let work = Work { nodeset: self.nodeset.clone(), effects, node_mirrors: vec![], basis };
-        perform(work, &self.edges).await
+        let work = PlannedWrites { nodeset: self.nodeset.clone(), effects, node_mirrors: vec![], basis };
+        self.executor.perform(work).await
     }
 
     fn get<K: Resource<DynamicType = ()>>(&self, name: &str) -> Option<Arc<Value>> {

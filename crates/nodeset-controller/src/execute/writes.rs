@@ -1,7 +1,7 @@
-//! Writes to single objects of Kubernetes. What was done to pods is recorded here and nowhere else, so that no result can
-//! be forgotten.
+//! Writes to single Kubernetes objects. Results of writes to pods are recorded here and nowhere else, so that none is
+//! missed.
 
-use super::grant::{ApiFault, Batch, Fault};
+use super::grant::{ApiRequestError, Batch, RequestError};
 use crate::NAME;
 use crate::worker::PodRef;
 use futures::FutureExt;
@@ -17,32 +17,32 @@ use kube::{Api, Resource, ResourceExt};
 use serde_json::{Value, json};
 use std::sync::{MutexGuard, PoisonError};
 
-/// How many objects are written side by side, creates of pods aside.
+/// How many objects are written concurrently; pod creates have a limit of their own.
 pub(super) const PARALLEL: usize = 16;
 
-/// Does all of it, so many at a time. Nothing is spawned: what is dropped half-way sends no more.
-pub(super) async fn side_by_side<T>(at_a_time: usize, futures: Vec<BoxFuture<'_, T>>) -> Vec<T> {
+/// Awaits all futures, so many at a time. Nothing is spawned: dropping this future stops all writes.
+pub(super) async fn concurrently<T>(at_a_time: usize, futures: Vec<BoxFuture<'_, T>>) -> Vec<T> {
     stream::iter(futures).buffer_unordered(at_a_time).collect().await
 }
 
-/// How objects are made.
+/// Parameters of creates.
 pub(super) fn post_params() -> PostParams {
     PostParams { field_manager: Some(NAME.to_owned()), ..PostParams::default() }
 }
 
-/// How patches are sent.
+/// Parameters of patches.
 pub(super) fn patch_params() -> PatchParams {
     PatchParams { field_manager: Some(NAME.to_owned()), ..PatchParams::default() }
 }
 
-/// A patch of metadata that is void for any other object, and for any other version of it.
-pub(super) fn exactly(uid: &str, version: &str, mut metadata: Value) -> Value {
+/// A metadata patch that the API server refuses for any other UID or resourceVersion.
+pub(super) fn with_preconditions(uid: &str, version: &str, mut metadata: Value) -> Value {
     metadata["uid"] = json!(uid);
     metadata["resourceVersion"] = json!(version);
     json!({ "metadata": metadata })
 }
 
-/// A patch that may be sent more than once.
+/// A patch that may be repeated.
 pub(super) struct PatchRequest {
     kind: Request,
     name: String,
@@ -55,32 +55,32 @@ impl Batch<'_> {
         self.nodeset.namespace().unwrap_or_default()
     }
 
-    /// Objects of a kind in that namespace.
+    /// The API of a kind in that namespace.
     pub fn api<K: Resource<DynamicType = (), Scope = NamespaceResourceScope>>(&self) -> Api<K> {
-        Api::namespaced(self.edges.client.clone(), &self.namespace())
+        Api::namespaced(self.executor.client.clone(), &self.namespace())
     }
 
-    /// Changes an object, under the preconditions in the patch.
-    pub async fn patch<K>(&self, name: &str, patch: Patch<Value>) -> Result<ObjectMeta, ApiFault>
+    /// Patches an object; the patch contains its preconditions.
+    pub async fn patch<K>(&self, name: &str, patch: Patch<Value>) -> Result<ObjectMeta, ApiRequestError>
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
     {
         let kind = Request::new(K::url_path(&(), Some(&self.namespace())));
         let request = PatchRequest { kind, name: name.to_owned(), patch };
         let result = self.write(self.send_patch(&request)).await;
-        if result.as_ref().is_err_and(|fault| !fault.is_final()) {
+        if result.as_ref().is_err_and(|error| !error.is_final()) {
             self.unsettled().push(request);
         }
         result
     }
 
-    /// Sends the patches again that were not answered: whether they were done decides how long others have to wait.
+    /// Repeats the patches whose effect is unknown: an unknown effect keeps the batch open.
     pub async fn settle_patches(&self) {
         let requests = std::mem::take(&mut *self.unsettled());
         let copies = requests.iter().map(|request| {
             async move { self.settle(|| self.attempt(self.send_patch(request))).await }.boxed()
         });
-        side_by_side(PARALLEL, copies.collect()).await;
+        concurrently(PARALLEL, copies.collect()).await;
     }
 
     async fn send_patch(
@@ -88,31 +88,31 @@ impl Batch<'_> {
         PatchRequest { kind, name, patch }: &PatchRequest,
     ) -> kube::Result<ObjectMeta> {
         let request = kind.patch_metadata(name, &patch_params(), patch).map_err(kube::Error::BuildRequest)?;
-        let changed: PartialObjectMeta = self.edges.client.request(request).await?;
+        let changed: PartialObjectMeta = self.executor.client.request(request).await?;
         Ok(changed.metadata)
     }
 
-    /// Changes exactly this version of a pod.
-    pub async fn patch_pod(&self, pod: &PodRef, patch: Patch<Value>) -> Result<ObjectMeta, ApiFault> {
+    /// Patches this version of a pod.
+    pub async fn patch_pod(&self, pod: &PodRef, patch: Patch<Value>) -> Result<ObjectMeta, ApiRequestError> {
         let changed = self.patch::<Pod>(&pod.name, patch).await?;
-        // A patch that changed nothing is answered with the version that was there.
+        // The answer to a patch without effect has the version from before.
         if changed.resource_version.as_ref() != Some(&pod.version) {
             self.record(&changed);
         }
         Ok(changed)
     }
 
-    /// Makes a pod of this JSON.
-    pub async fn create_pod(&self, pod: &Value) -> Result<ObjectMeta, ApiFault> {
+    /// Creates a pod from JSON.
+    pub async fn create_pod(&self, pod: &Value) -> Result<ObjectMeta, ApiRequestError> {
         let request = Request::new(Pod::url_path(&(), Some(&self.namespace())));
         let request = request.create(&post_params(), pod.to_string().into_bytes());
-        let request = request.map_err(|error| Fault::Refused(kube::Error::BuildRequest(error)))?;
-        let made: PartialObjectMeta = self.write(self.edges.client.request(request)).await?;
-        self.record(&made.metadata);
-        Ok(made.metadata)
+        let request = request.map_err(|error| RequestError::Refused(kube::Error::BuildRequest(error)))?;
+        let created: PartialObjectMeta = self.write(self.executor.client.request(request)).await?;
+        self.record(&created.metadata);
+        Ok(created.metadata)
     }
 
-    /// Deletes exactly this version of a pod; done as well if it is gone.
+    /// Deletes this version of a pod; succeeds if the pod does not exist.
     pub async fn delete_pod(&self, pod: &PodRef) -> kube::Result<()> {
         let (uid, resource_version) = (Some(pod.uid.clone()), Some(pod.version.clone()));
         let params = DeleteParams {
@@ -131,7 +131,7 @@ impl Batch<'_> {
     fn record(&self, written: &ObjectMeta) {
         match (&written.uid, &written.resource_version) {
             (Some(uid), Some(version)) => self.results().written(uid, version),
-            _ => self.results().lose_track(),
+            _ => self.results().mark_incomplete(),
         }
     }
 

@@ -1,12 +1,10 @@
-//! Reads what decisions depend on: ordinarily from caches; live where a cache is not known to show everything that was
-//! done before.
+//! Reads [`Observed`]: from caches in a reconcile, live where the cache may lack results of earlier batches.
 
-use super::Observed;
 use super::queries::slurm_queries;
+use super::{Observed, Sources};
 use crate::build::revision_name;
 use crate::cache::concerns;
 use crate::slurm::{ClusterKey, Queries, View};
-use crate::world::World;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::{Api, ResourceExt};
@@ -20,63 +18,67 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Reads everything from caches.
-pub async fn observe(nodeset: &Arc<NodeSet>, world: &World) -> Observed {
+pub async fn observe(nodeset: &Arc<NodeSet>, sources: &Sources) -> Observed {
     let namespace = nodeset.namespace().unwrap_or_default();
-    let pods = world.pods.of(&namespace, &nodeset.name_any());
-    let slurm = world.clusters.view(&ClusterKey::of(nodeset), queries(nodeset, world));
-    observed(nodeset, pods, slurm, world).await
+    let pods = sources.pods.of(&namespace, &nodeset.name_any());
+    let slurm = sources.clusters.view(&ClusterKey::of(nodeset), queries(nodeset, sources));
+    observed(nodeset, pods, slurm, sources).await
 }
 
-/// Reads the NodeSet, its pods and its Slurm nodes live, all after this call; `None` if the NodeSet is gone.
-pub async fn observe_live(nodeset: &NodeSet, world: &World) -> Result<Option<Observed>, Arc<kube::Error>> {
+/// Reads the NodeSet, its pods and its Slurm nodes live, each by a request that starts after this call; `None` if the
+/// NodeSet is deleted.
+pub async fn observe_live(
+    nodeset: &NodeSet,
+    sources: &Sources,
+) -> Result<Option<Observed>, Arc<kube::Error>> {
     let (namespace, name) = (nodeset.namespace().unwrap_or_default(), nodeset.name_any());
-    let nodesets: Api<NodeSet> = Api::namespaced(world.client.clone(), &namespace);
-    let pods = world.fresh_pods.list(&namespace);
-    let cluster = world.clusters.cluster(&ClusterKey::of(nodeset));
-    let look = async {
+    let nodesets: Api<NodeSet> = Api::namespaced(sources.client.clone(), &namespace);
+    let pods = sources.live_pods.list(&namespace);
+    let cluster = sources.clusters.cluster(&ClusterKey::of(nodeset));
+    let slurm = async {
         match cluster {
             Some(cluster) => cluster.look().await,
-            None => world.clusters.view(&ClusterKey::of(nodeset), queries(nodeset, world)),
+            None => sources.clusters.view(&ClusterKey::of(nodeset), queries(nodeset, sources)),
         }
     };
-    let (found, pods, slurm) = tokio::join!(nodesets.get_opt(&name), pods, look);
+    let (found, pods, slurm) = tokio::join!(nodesets.get_opt(&name), pods, slurm);
     let Some(found) = found.map_err(Arc::new)?.filter(|found| found.uid() == nodeset.uid()) else {
         return Ok(None);
     };
-    let concerned = pods?.iter().filter(|pod| concerns(pod, &name)).cloned().collect();
-    Ok(Some(observed(&Arc::new(found), concerned, slurm, world).await))
+    let pods = pods?.iter().filter(|pod| concerns(pod, &name)).cloned().collect();
+    Ok(Some(observed(&Arc::new(found), pods, slurm, sources).await))
 }
 
-fn queries(nodeset: &NodeSet, world: &World) -> Queries {
+fn queries(nodeset: &NodeSet, sources: &Sources) -> Queries {
     let namespace = nodeset.namespace().unwrap_or_default();
-    let controller = find(&world.controllers, &namespace, &nodeset.spec.controller_ref.name);
+    let controller = find(&sources.controllers, &namespace, &nodeset.spec.controller_ref.name);
     slurm_queries(nodeset, controller.as_deref())
 }
 
-async fn observed(nodeset: &Arc<NodeSet>, pods: Vec<Arc<Pod>>, slurm: View, world: &World) -> Observed {
+async fn observed(nodeset: &Arc<NodeSet>, pods: Vec<Arc<Pod>>, slurm: View, sources: &Sources) -> Observed {
     let namespace = nodeset.namespace().unwrap_or_default();
     let controller = &nodeset.spec.controller_ref.name;
     Observed {
-        controller: find(&world.controllers, &namespace, controller),
-        siblings: siblings(nodeset, world),
+        controller: find(&sources.controllers, &namespace, controller),
+        siblings: siblings(nodeset, sources),
         pods,
-        revisions: revisions(nodeset, world),
-        claims: claims(nodeset, world),
-        nodes: world.nodes.all(),
+        revisions: revisions(nodeset, sources),
+        claims: claims(nodeset, sources),
+        nodes: sources.nodes.all(),
         slurm,
-        unreachable_for: world.clusters.unreachable_for(&ClusterKey::of(nodeset)),
-        sssd_conf: sssd_conf(nodeset, world).await.map_err(Arc::new),
-        cluster_domain: world.cluster_domain.clone(),
-        propagated_conditions: world.propagated_conditions.clone(),
-        retry_times: world.memory.with(nodeset.as_ref(), |memory| memory.pod_backoff.retry_times()),
+        unreachable_for: sources.clusters.unreachable_for(&ClusterKey::of(nodeset)),
+        sssd_conf: sssd_conf(nodeset, sources).await.map_err(Arc::new),
+        cluster_domain: sources.cluster_domain.clone(),
+        propagated_conditions: sources.propagated_conditions.clone(),
+        retry_times: sources.pod_backoff.with(nodeset.as_ref(), |backoff| backoff.retry_times()),
         nodeset: nodeset.clone(),
     }
 }
 
-/// All NodeSets of the same cluster. One that is being deleted is among them until it is gone: so are its workers.
-fn siblings(nodeset: &Arc<NodeSet>, world: &World) -> Vec<Arc<NodeSet>> {
+/// All NodeSets of the same cluster. One that is being deleted is among them, as its workers still exist.
+fn siblings(nodeset: &Arc<NodeSet>, sources: &Sources) -> Vec<Arc<NodeSet>> {
     let key = ClusterKey::of(nodeset);
-    let all = world.nodesets.state();
+    let all = sources.nodesets.state();
     let mut siblings: Vec<_> = all.into_iter().filter(|other| ClusterKey::of(other) == key).collect();
     if !siblings.iter().any(|other| other.uid() == nodeset.uid()) {
         siblings.push(nodeset.clone());
@@ -85,10 +87,10 @@ fn siblings(nodeset: &Arc<NodeSet>, world: &World) -> Vec<Arc<NodeSet>> {
     siblings
 }
 
-fn revisions(nodeset: &NodeSet, world: &World) -> Vec<Arc<ControllerRevision>> {
+fn revisions(nodeset: &NodeSet, sources: &Sources) -> Vec<Arc<ControllerRevision>> {
     let (namespace, labels) = (nodeset.namespace(), selector_labels(nodeset));
     let beginning = revision_name(nodeset, "");
-    let mut ours = world.revisions.state();
+    let mut ours = sources.revisions.state();
     ours.retain(|revision| {
         let labelled = || labels.iter().all(|(key, value)| revision.labels().get(key) == Some(value));
         let named = revision.name_any().starts_with(&beginning);
@@ -103,12 +105,12 @@ fn revisions(nodeset: &NodeSet, world: &World) -> Vec<Arc<ControllerRevision>> {
     ours
 }
 
-fn claims(nodeset: &NodeSet, world: &World) -> BTreeMap<String, Arc<PersistentVolumeClaim>> {
+fn claims(nodeset: &NodeSet, sources: &Sources) -> BTreeMap<String, Arc<PersistentVolumeClaim>> {
     if nodeset.spec.volume_claim_templates.is_absent() {
         return BTreeMap::new();
     }
     let (namespace, labels) = (nodeset.namespace(), selector_labels(nodeset));
-    let mut claims = world.claims.state();
+    let mut claims = sources.claims.state();
     claims.retain(|claim| {
         claim.namespace() == namespace
             && labels.iter().all(|(key, value)| claim.labels().get(key) == Some(value))
@@ -116,16 +118,16 @@ fn claims(nodeset: &NodeSet, world: &World) -> BTreeMap<String, Arc<PersistentVo
     claims.into_iter().map(|claim| (claim.name_any(), claim)).collect()
 }
 
-/// The hash of sssd.conf; that of nothing where there is no ssh.
-async fn sssd_conf(nodeset: &NodeSet, world: &World) -> Result<String, ReferenceError> {
+/// Hash of the sssd.conf of workers; that of an empty file without ssh.
+async fn sssd_conf(nodeset: &NodeSet, sources: &Sources) -> Result<String, ReferenceError> {
     let Some(ssh) = nodeset.spec.enabled_ssh() else { return Ok(hash_bytes(&[])) };
     let namespace = nodeset.namespace().unwrap_or_default();
-    let (client, selector) = (world.client.clone(), &ssh.sssd_conf_ref);
+    let (client, selector) = (sources.client.clone(), &ssh.sssd_conf_ref);
     let read = async {
         let found = resolve_key(client, &namespace, "spec.ssh.sssdConfRef", Some(selector)).await?;
         Ok(hash_bytes(&found.value.0))
     };
-    world.secret_hashes.get(&namespace, selector, read).await
+    sources.secret_hashes.get(&namespace, selector, read).await
 }
 
 #[cfg(test)]

@@ -2,12 +2,11 @@
 
 use crate::build::{build_revision, build_revision_data};
 use crate::cache::{NodeCache, PodCache};
-use crate::execute::mirror_pods;
+use crate::execute::{Executor, PlannedWrites, mirror_pods};
 use crate::fixture::{self, Reached};
-use crate::observe::observe;
+use crate::observe::{Sources, observe};
 use crate::plan::{Plan, RevisionStep, plan};
-use crate::work::{Order, Readiness, carry_out, readiness};
-use crate::world::World;
+use crate::runner::{Readiness, execute_planned, readiness};
 use expectations::{Limits, Predecessor};
 use futures::future::BoxFuture;
 use jiff::Timestamp;
@@ -31,12 +30,13 @@ pub const NODESET: &str = "gpu";
 
 /// One life of the process: what dies with it.
 pub struct Process {
-    world: Arc<World>,
+    sources: Arc<Sources>,
+    executor: Arc<Executor>,
     nodesets: LaggingCache<NodeSet>,
     pods: LaggingCache<Pod>,
     nodes: LaggingCache<Node>,
     revisions: LaggingCache<ControllerRevision>,
-    order: Option<JoinHandle<()>>,
+    run: Option<JoinHandle<()>>,
     background: Arc<Mutex<Vec<JoinHandle<()>>>>,
     _reached: Reached,
 }
@@ -52,23 +52,25 @@ impl Process {
         let clock: expectations::Clock = Arc::new(move || began.elapsed());
         let name = format!("life {life}");
         let service = fixture::embedded(&name, Limits::default(), Predecessor::Unknown, clock.clone());
-        let edges = fixture::edges(&name, api.client(OPERATOR), reached.clusters.clone(), service, clock);
+        let executor =
+            fixture::executor(&name, api.client(OPERATOR), reached.clusters.clone(), service, clock);
         let (nodesets, pods) = (LaggingCache::new(api), LaggingCache::new(api));
         let (nodes, revisions) = (LaggingCache::new(api), LaggingCache::new(api));
-        let world = World {
+        let sources = Sources {
             nodesets: nodesets.store(),
             pods: PodCache::new(pods.store()),
             nodes: NodeCache::new(nodes.store(), Arc::from([])),
             revisions: revisions.store(),
-            ..fixture::world(edges, reached.controllers.clone())
+            ..fixture::sources(&executor, reached.controllers.clone())
         };
         let mut process = Self {
-            world: Arc::new(world),
+            sources: Arc::new(sources),
+            executor: Arc::new(executor),
             nodesets,
             pods,
             nodes,
             revisions,
-            order: None,
+            run: None,
             background,
             _reached: reached,
         };
@@ -79,8 +81,8 @@ impl Process {
 
     fn told(&self, events: &[Event<Pod>]) {
         for event in events {
-            self.world.pods.observe(event);
-            self.world.edges.bases.observe(event);
+            self.sources.pods.observe(event);
+            self.executor.bases.observe(event);
         }
     }
 
@@ -89,7 +91,7 @@ impl Process {
         self.nodesets.deliver(count);
         self.revisions.deliver(count);
         if !self.nodes.deliver(count).is_empty() {
-            self.world.nodes.invalidate();
+            self.sources.nodes.invalidate();
         }
         let events = if relist { self.pods.relist() } else { self.pods.deliver(count) };
         self.told(&events);
@@ -103,31 +105,34 @@ impl Process {
         clock: fn(i64) -> Timestamp,
     ) -> Option<Plan> {
         let nodeset = self.nodesets.store().state().into_iter().next()?;
-        let readiness = readiness(&nodeset, &self.world);
-        let observed = observe(&nodeset, &self.world).await;
+        let readiness = readiness(&nodeset, &self.executor);
+        let observed = observe(&nodeset, &self.sources).await;
         let plan = plan(&observed, now);
         for step in &plan.revisions.steps {
             keep_revision(api, &nodeset, step);
         }
         // The real client gives up by itself.
-        let mirrored = mirror_pods(&plan.pod_mirrors, &self.world.client, NAMESPACE);
+        let mirrored = mirror_pods(&plan.pod_mirrors, &self.sources.client, NAMESPACE);
         let _ = timeout(Duration::from_secs(30), mirrored).await;
-        let idle = self.order.as_ref().is_none_or(JoinHandle::is_finished);
-        if let (true, Some(order), Readiness::Now(basis)) = (idle, Order::of(&observed, &plan), readiness) {
-            let world = self.world.clone();
+        let idle = self.run.as_ref().is_none_or(JoinHandle::is_finished);
+        if let (true, Some(mut writes), Readiness::Now(basis)) =
+            (idle, PlannedWrites::of(&observed, &plan), readiness)
+        {
+            writes.basis = basis;
+            let (sources, executor) = (self.sources.clone(), self.executor.clone());
             let second = now.as_second();
             #[expect(clippy::disallowed_methods, reason = "a test has no runtime of ours")]
             let task = tokio::spawn(async move {
-                carry_out(order, basis, &world, &move || clock(second)).await;
+                execute_planned(writes, &sources, &executor, &move || clock(second)).await;
             });
-            self.order = Some(task);
+            self.run = Some(task);
         }
         Some(plan)
     }
 
     /// The process dies where it stands.
     pub fn die(self) {
-        self.order.iter().for_each(JoinHandle::abort);
+        self.run.iter().for_each(JoinHandle::abort);
         self.background.lock().unwrap().iter().for_each(JoinHandle::abort);
     }
 }

@@ -1,14 +1,14 @@
-//! How conditions speak: in one sentence for people, with numbers and few names.
+//! Condition messages: clauses with numbers and few names, joined to one sentence.
 
-/// Most names that a sentence tells.
+/// How many names a message shows.
 const MOST_NAMES: usize = 3;
 
 /// One clause of a condition's message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// The condition's reason, if this clause comes first.
+    /// The condition's reason, if this is the first clause.
     pub reason: &'static str,
-    /// What it says.
+    /// Its text.
     pub text: String,
 }
 
@@ -19,7 +19,7 @@ impl Part {
     }
 }
 
-/// All clauses as one: the first gives the reason. `None` if there are none.
+/// Joins all clauses; the first one gives the reason. `None` without clauses.
 pub fn joined(parts: Vec<Part>) -> Option<Part> {
     let reason = parts.first()?.reason;
     let texts: Vec<_> = parts.into_iter().map(|part| part.text).collect();

@@ -1,6 +1,7 @@
-//! What is told of a partition that a NodeSet does not want any more. Whoever writes slurm.conf goes by it.
+//! The PartitionHeld condition of a NodeSet whose partition is to be removed. The controller-controller removes the partition
+//! from slurm.conf when the condition is False.
 
-use super::verdict;
+use super::update;
 use crate::observe::Observed;
 use crate::plan::{PartitionState, partition_state};
 use jiff::Timestamp;
@@ -8,9 +9,9 @@ use slinky_api::conditions::{ConditionStatus, PARTITION_HELD, remove, set};
 use slinky_api::labels::{TRUE, annotations::FORCE_PARTITION_REMOVAL};
 use slinky_api::v1beta1::NodeSetStatus;
 
-/// Tells whether the partition has to stay. What was said before stays while nobody knows better: it is about another
-/// generation then, and worth nothing to who reads it.
-pub fn tell_partition(status: &mut NodeSetStatus, observed: &Observed, now: Timestamp) {
+/// Sets whether the partition has to stay. While that is unknown the condition stays as it was: its observedGeneration is then
+/// older than the NodeSet's, and its readers ignore it.
+pub fn set_partition_held(status: &mut NodeSetStatus, observed: &Observed, now: Timestamp) {
     let forced = format!("annotation {FORCE_PARTITION_REMOVAL}={TRUE} removes it without waiting");
     let (held, reason, message) = match partition_state(observed) {
         PartitionState::Unknown => return,
@@ -31,8 +32,8 @@ pub fn tell_partition(status: &mut NodeSetStatus, observed: &Observed, now: Time
         }
         PartitionState::Forced => (false, "Forced", forced),
     };
-    let verdict = verdict(PARTITION_HELD, ConditionStatus::from(held), reason, message);
-    set(&mut status.conditions, verdict, observed.nodeset.metadata.generation, now);
+    let update = update(PARTITION_HELD, ConditionStatus::from(held), reason, message);
+    set(&mut status.conditions, update, observed.nodeset.metadata.generation, now);
 }
 
 #[cfg(test)]
@@ -53,7 +54,7 @@ mod tests {
 
     fn told(fixture: &Fixture) -> NodeSetStatus {
         let mut status = fixture.observed.nodeset.status.clone().unwrap_or_default();
-        tell_partition(&mut status, &fixture.observed, minute(60));
+        set_partition_held(&mut status, &fixture.observed, minute(60));
         status
     }
 

@@ -1,9 +1,9 @@
-//! What is under way in a NodeSet, and what it waits for.
+//! The Progressing condition: running operations of a NodeSet, and what they wait for.
 
-use super::EffectsState;
-use super::degraded::silent_since;
+use super::degraded::unreachable_since;
 use super::message::{Part, few, workers};
-use crate::observe::Observed;
+use crate::execute::Execution;
+use crate::observe::{CREATING, Observed};
 use crate::plan::{DeletionWait, Plan, WaitFor};
 use crate::slurm::View;
 use crate::worker::{Cause, Worker};
@@ -12,68 +12,78 @@ use slinky_api::conditions::{RESERVATION_CREATED, find};
 use slinky_api::labels::{TRUE, annotations::FORCE_DELETE};
 use slinky_api::v1beta1::{NodeSetStatus, ScalingMode, UpdateStrategyType};
 
-/// Reason while workers are being made: the first of all but that the NodeSet goes.
-pub const CREATING: &str = "Creating";
-
-/// What progress is told from.
+/// Inputs of the Progressing condition.
 pub struct Progress<'a> {
-    /// What was seen.
+    /// What was observed.
     pub observed: &'a Observed,
-    /// What was decided.
+    /// What was planned.
     pub plan: &'a Plan,
-    /// What became of that.
-    pub effects: &'a EffectsState,
-    /// The status as far as it is made.
+    /// What the last background run came to.
+    pub effects: &'a Execution,
+    /// The status with its numbers and the SlurmReachable condition set.
     pub status: &'a NodeSetStatus,
     /// The time.
     pub now: Timestamp,
 }
 
 impl Progress<'_> {
-    /// Whether all workers that there should be are there, available, known to Slurm, and not about to be replaced.
-    pub fn is_complete(&self) -> bool {
+    /// Number of workers that are available, registered in Slurm, and not about to be replaced.
+    fn serving(&self) -> usize {
         let serves = |worker: &&Worker| {
             worker.is_alive()
                 && !self.is_updated_now(worker)
                 && self.is_available(worker)
                 && self.is_registered(worker)
         };
-        let serving = self.plan.workers.iter().filter(serves).count();
-        self.plan.deletion.is_none()
-            && i32::try_from(serving).is_ok_and(|serving| serving >= self.status.desired)
+        self.plan.workers.iter().filter(serves).count()
     }
 
-    /// What is under way, the most important first.
+    /// Whether as many workers as desired serve.
+    pub fn is_complete(&self) -> bool {
+        self.plan.deletion.is_none()
+            && i32::try_from(self.serving()).is_ok_and(|serving| serving >= self.status.desired)
+    }
+
+    /// The message of Ready=True.
+    pub fn ready_message(&self) -> String {
+        let registered = match self.observed.slurm {
+            View::NotExpected => "registration in Slurm is not checked without a RestApi",
+            View::Unknown { .. } | View::Known(_) => "registered in Slurm",
+        };
+        format!("{} of {} workers available, {registered}", self.serving(), self.status.desired)
+    }
+
+    /// All running operations, the most important first.
     pub fn parts(&self) -> Vec<Part> {
         let parts = [
-            self.leaving(),
+            self.deleting(),
             self.creating(),
             self.starting(),
             self.registering(),
             self.waiting_for_slurm(),
             self.draining(),
-            self.ending(),
+            self.terminating(),
             self.updating(),
             self.waiting_for_others(),
             self.backing_off(),
-            self.effects.waiting.as_ref().map(|why| Part::new("Waiting", format!("changes wait: {why}"))),
+            self.effects.waiting.as_ref().map(|why| Part::new("Waiting", format!("writes wait for {why}"))),
         ];
         parts.into_iter().flatten().collect()
     }
 
-    fn leaving(&self) -> Option<Part> {
+    fn deleting(&self) -> Option<Part> {
         let awaited = match self.plan.deletion.as_ref()? {
-            DeletionWait::Workers(count) => format!("{} to leave", workers(*count)),
+            DeletionWait::Workers(count) => format!("{} to be removed", workers(*count)),
             DeletionWait::Jobs(1) => "1 job record that still names its partition".to_owned(),
             DeletionWait::Jobs(count) => format!("{count} job records that still name its partition"),
             DeletionWait::Open => "its partition to take no new jobs".to_owned(),
-            DeletionWait::Slurm => "Slurm to tell which job records name its partition".to_owned(),
+            DeletionWait::Slurm => "Slurm to list the job records that name its partition".to_owned(),
             DeletionWait::Nothing => {
-                return Some(Part::new("Deleting", "its deletion waits for nothing".to_owned()));
+                return Some(Part::new("Deleting", "the finalizers are being removed".to_owned()));
             }
         };
         let text = format!(
-            "its deletion waits for {awaited}; annotation {FORCE_DELETE}={TRUE} ends it without waiting"
+            "the deletion waits for {awaited}; annotation {FORCE_DELETE}={TRUE} ends it without waiting"
         );
         Some(Part::new("Deleting", text))
     }
@@ -84,53 +94,53 @@ impl Progress<'_> {
     }
 
     fn starting(&self) -> Option<Part> {
-        let pods = self.those(|worker| worker.is_alive() && !self.is_available(worker));
-        told("Starting", &pods, "not available yet")
+        let pods = self.pods(|worker| worker.is_alive() && !self.is_available(worker));
+        part("Starting", &pods, "not available yet")
     }
 
     fn registering(&self) -> Option<Part> {
-        let pods = self.those(|worker| worker.is_healthy() && !self.is_registered(worker));
+        let pods = self.pods(|worker| worker.is_healthy() && !self.is_registered(worker));
         let what = match self.observed.slurm {
             View::Unknown { .. } => "not known to be registered in Slurm",
             View::NotExpected | View::Known(_) => "not registered in Slurm",
         };
-        told("Registering", &pods, what)
+        part("Registering", &pods, what)
     }
 
     fn waiting_for_slurm(&self) -> Option<Part> {
-        let pods = self.who_wait(|awaited| awaited == WaitFor::Slurm);
-        let since = silent_since(self.status).map(|since| format!(" since {since}")).unwrap_or_default();
+        let pods = self.waiting_pods(|awaited| awaited == WaitFor::Slurm);
+        let since = unreachable_since(self.status).map(|since| format!(" since {since}")).unwrap_or_default();
         let why = match &self.observed.slurm {
             View::Unknown { why, .. } => format!(": {why}"),
-            View::NotExpected => ", which is not there any more".to_owned(),
+            View::NotExpected => ", which has no RestApi any more".to_owned(),
             View::Known(_) => String::new(),
         };
-        told("AwaitingSlurm", &pods, &format!("to leave, waiting for word from Slurm{since}{why}"))
+        part("AwaitingSlurm", &pods, &format!("to be removed, waiting for an answer from Slurm{since}{why}"))
     }
 
     fn draining(&self) -> Option<Part> {
-        let pods = self.who_wait(|awaited| awaited == WaitFor::Drain);
-        told("Draining", &pods, "draining until no job is left")
+        let pods = self.waiting_pods(|awaited| awaited == WaitFor::Drain);
+        part("Draining", &pods, "draining until no job is left")
     }
 
-    fn ending(&self) -> Option<Part> {
-        told("Ending", &self.those(|worker| worker.terminating), "ending")
+    fn terminating(&self) -> Option<Part> {
+        part("Ending", &self.pods(|worker| worker.terminating), "terminating")
     }
 
     fn updating(&self) -> Option<Part> {
-        let alive = self.those(Worker::is_alive).len();
-        let outdated = self.those(|worker| worker.is_alive() && self.is_outdated(worker)).len();
+        let alive = self.pods(Worker::is_alive).len();
+        let outdated = self.pods(|worker| worker.is_alive() && self.is_outdated(worker)).len();
         let text = format!("updating: {} of {} are up to date", alive - outdated, workers(alive));
         let is_one = self.plan.workers.iter().any(|worker| worker.is_alive() && self.is_updated_now(worker));
         (is_one && self.plan.deletion.is_none()).then(|| Part::new("Updating", text))
     }
 
-    /// What nobody works at: it waits for a person, or for its time.
+    /// Operations that wait for an administrator or for a scheduled time; they do not count as progress.
     pub fn postponed(&self) -> Option<Part> {
         self.postponed_update().or_else(|| self.no_node())
     }
 
-    /// A selector that matches nothing is easily written, and looks like all is well.
+    /// A node selector that matches no node is easily written, and its NodeSet is ready with 0 workers.
     fn no_node(&self) -> Option<Part> {
         let is_daemon = self.observed.nodeset.spec.scaling_mode == ScalingMode::DaemonSet;
         let expects_some = self.plan.deletion.is_none() && self.plan.obstacles.is_empty();
@@ -141,41 +151,39 @@ impl Progress<'_> {
     fn postponed_update(&self) -> Option<Part> {
         let is_one =
             |worker: &Worker| worker.is_alive() && self.is_outdated(worker) && !self.is_updated_now(worker);
-        let outdated = self.those(is_one);
+        let outdated = self.pods(is_one);
         if self.plan.deletion.is_some() {
             return None;
         }
         match self.strategy() {
             UpdateStrategyType::RollingUpdate => None,
-            UpdateStrategyType::OnDelete => {
-                told("Outdated", &outdated, "outdated until somebody deletes the pod")
-            }
+            UpdateStrategyType::OnDelete => part("Outdated", &outdated, "outdated until the pod is deleted"),
             UpdateStrategyType::ScheduledUpdate => {
                 let reservation = find(&self.status.conditions, RESERVATION_CREATED);
                 let when = reservation.filter(|condition| condition.status == "True").map_or_else(
                     || "outdated until a reservation for updates begins".to_owned(),
                     |condition| format!("outdated until reservation {}", condition.message),
                 );
-                told("UpdateScheduled", &outdated, &when)
+                part("UpdateScheduled", &outdated, &when)
             }
         }
     }
 
     fn waiting_for_others(&self) -> Option<Part> {
-        let pods = self.who_wait(|awaited| awaited == WaitFor::Others);
-        told("AwaitingOthers", &pods, "to be replaced as soon as enough others are available")
+        let pods = self.waiting_pods(|awaited| awaited == WaitFor::Others);
+        part("AwaitingOthers", &pods, "to be replaced when enough others are available")
     }
 
     fn backing_off(&self) -> Option<Part> {
-        let pods = self.who_wait(|awaited| matches!(awaited, WaitFor::Backoff(_)));
-        told("BackingOff", &pods, "finished, and made anew after a pause")
+        let pods = self.waiting_pods(|awaited| matches!(awaited, WaitFor::Backoff(_)));
+        part("BackingOff", &pods, "finished, and will be re-created after a backoff")
     }
 
-    fn those(&self, is_one: impl Fn(&Worker) -> bool) -> Vec<String> {
+    fn pods(&self, is_one: impl Fn(&Worker) -> bool) -> Vec<String> {
         self.plan.workers.iter().filter(|worker| is_one(worker)).map(Worker::name).collect()
     }
 
-    fn who_wait(&self, is_it: impl Fn(WaitFor) -> bool) -> Vec<String> {
+    fn waiting_pods(&self, is_it: impl Fn(WaitFor) -> bool) -> Vec<String> {
         let mut pods: Vec<_> = self
             .plan
             .waiting
@@ -191,13 +199,13 @@ impl Progress<'_> {
         worker.hash != self.plan.revisions.hash
     }
 
-    /// Whether a worker is outdated, and is to be replaced without anybody's doing.
+    /// Whether a worker is outdated, and will be replaced without further action.
     fn is_updated_now(&self, worker: &Worker) -> bool {
         self.is_outdated(worker)
             && match self.strategy() {
                 UpdateStrategyType::RollingUpdate => true,
                 UpdateStrategyType::OnDelete => false,
-                // Chosen when the reservation held its node.
+                // Marked when the reservation covered its node.
                 UpdateStrategyType::ScheduledUpdate => worker.is_marked(Cause::Update),
             }
     }
@@ -211,7 +219,7 @@ impl Progress<'_> {
         worker.is_ready() && worker.is_available(SignedDuration::from_secs(min_ready.into()), self.now)
     }
 
-    /// Whether Slurm has the node, as far as anybody knows. A node that was written to a moment ago did not vanish by that.
+    /// Whether Slurm has the node, as far as is known. A node without evidence because of a recent write still exists.
     fn is_registered(&self, worker: &Worker) -> bool {
         match &self.observed.slurm {
             View::NotExpected => true,
@@ -225,7 +233,7 @@ impl Progress<'_> {
 }
 
 /// `2 workers are draining (pods a, b)`.
-fn told(reason: &'static str, pods: &[String], what: &str) -> Option<Part> {
+fn part(reason: &'static str, pods: &[String], what: &str) -> Option<Part> {
     let are = if pods.len() == 1 { "is" } else { "are" };
     let text = format!("{} {are} {what} ({})", workers(pods.len()), few(pods));
     (!pods.is_empty()).then(|| Part::new(reason, text))

@@ -1,4 +1,5 @@
 use super::*;
+use crate::events::condition_events;
 use crate::plan::fixture::Fixture;
 use crate::plan::testing::minute;
 use rstest::rstest;
@@ -10,10 +11,10 @@ mod sentences;
 
 /// The status an hour after the pods were made, without trouble.
 fn told(fixture: &Fixture) -> NodeSetStatus {
-    told_at(fixture, &EffectsState::default(), 60)
+    told_at(fixture, &Execution::default(), 60)
 }
 
-fn told_at(fixture: &Fixture, effects: &EffectsState, minutes: i64) -> NodeSetStatus {
+fn told_at(fixture: &Fixture, effects: &Execution, minutes: i64) -> NodeSetStatus {
     let now = minute(minutes);
     status(&fixture.observed, &crate::plan::plan(&fixture.observed, now), effects, now)
 }
@@ -192,8 +193,8 @@ fn a_node_that_was_written_to_a_moment_ago_did_not_vanish() {
     "scheduledUpdate": { "startTime": minute(9000), "duration": "30m" } } })).workers(1).worker("gpu-0", &outdated()))]
 fn nothing_is_written_when_nothing_changes(#[case] fixture: Fixture, #[values(true, false)] well: bool) {
     let trouble =
-        EffectsState { errors: vec![("Conflict", "no".to_owned())], waiting: Some("later".to_owned()) };
-    let effects = if well { EffectsState::default() } else { trouble };
+        Execution { errors: vec![("Conflict", "no".to_owned())], waiting: Some("later".to_owned()) };
+    let effects = if well { Execution::default() } else { trouble };
     let before = told_at(&fixture, &effects, 60);
     let after = told_at(&written(fixture, before.clone()), &effects, 64);
     assert_eq!(after, before);
@@ -211,9 +212,9 @@ fn nothing_is_written_when_nothing_changes(#[case] fixture: Fixture, #[values(tr
 fn a_process_that_had_no_time_to_ask_says_what_was_said(#[case] fixture: Fixture) {
     let before = told(&fixture);
     let restarted = unasked(written(fixture, before.clone()));
-    let after = told_at(&restarted, &EffectsState::default(), 61);
+    let after = told_at(&restarted, &Execution::default(), 61);
     assert_eq!(after, before);
-    assert_eq!(news(Some(&before), &after), Vec::<&Condition>::new());
+    assert_eq!(condition_events(Some(&before), &after), vec![]);
 }
 
 #[test]
@@ -222,9 +223,13 @@ fn what_pods_are_like_and_what_fails_is_told_before_slurm_was_asked() {
     let lost = unasked(written(replicas(2).worker("gpu-0", &seen("Idle")), before.clone()));
     let status = told(&lost);
     assert_eq!((pods(&status)[0], condition(&status, READY).1), (1, "Creating"));
-    assert_eq!(condition(&status, SLURM_REACHABLE), ("True", "Answering", ""), "nothing else is known");
+    assert_eq!(
+        condition(&status, SLURM_REACHABLE),
+        ("True", "Answering", "slurmrestd answers"),
+        "nothing else is known"
+    );
 
-    let refused = EffectsState { errors: vec![("Rejected", "no".to_owned())], waiting: None };
+    let refused = Execution { errors: vec![("Rejected", "no".to_owned())], waiting: None };
     let failing = unasked(written(replicas(3).workers(2), told(&replicas(3).workers(2))));
     assert_eq!(condition(&told_at(&failing, &refused, 61), DEGRADED).1, "Rejected");
 
@@ -244,107 +249,24 @@ fn a_new_nodeset_says_that_slurm_was_not_asked_until_it_was() {
     assert_eq!(condition(&told(&next), READY).0, "True", "what is new is not mistaken for what was said");
 }
 
-fn with(type_: &str, status: &str, reason: &str, message: &str) -> NodeSetStatus {
-    let condition = json!({ "type": type_, "status": status, "reason": reason, "message": message,
+fn with_condition(type_: &str, status: &str, reason: &str) -> NodeSetStatus {
+    let condition = json!({ "type": type_, "status": status, "reason": reason, "message": "",
         "lastTransitionTime": minute(0) });
-    let condition = serde_json::from_value(condition).unwrap();
-    NodeSetStatus { conditions: vec![condition], ..NodeSetStatus::default() }
-}
-
-#[rstest]
-#[case::ready(None, with(READY, "True", "AsExpected", ""), true)]
-#[case::not_ready_yet(None, with(READY, "False", "Creating", ""), false)]
-#[case::not_ready_any_more(
-    Some(with(READY, "True", "AsExpected", "")),
-    with(READY, "False", "Creating", ""),
-    true
-)]
-#[case::otherwise_not_ready(
-    Some(with(READY, "False", "Creating", "a")),
-    with(READY, "False", "Starting", "b"),
-    false
-)]
-#[case::trouble(None, with(DEGRADED, "True", "Conflict", ""), true)]
-#[case::no_trouble(None, with(DEGRADED, "False", "AsExpected", ""), false)]
-#[case::other_trouble(
-    Some(with(DEGRADED, "True", "Conflict", "")),
-    with(DEGRADED, "True", "Timeout", ""),
-    true
-)]
-#[case::same_trouble_elsewhere(
-    Some(with(DEGRADED, "True", "Conflict", "a")),
-    with(DEGRADED, "True", "Conflict", "b"),
-    false
-)]
-#[case::trouble_is_over(
-    Some(with(DEGRADED, "True", "Conflict", "")),
-    with(DEGRADED, "False", "AsExpected", ""),
-    true
-)]
-#[case::slurm_answers_at_first(None, with(SLURM_REACHABLE, "True", "Answering", ""), false)]
-#[case::slurm_is_silent(None, with(SLURM_REACHABLE, "Unknown", "NotAnswering", ""), true)]
-#[case::slurm_is_silent_for_another_reason(
-    Some(with(SLURM_REACHABLE, "Unknown", "NotAnswering", "a")),
-    with(SLURM_REACHABLE, "Unknown", "NotAnswering", "b"),
-    false
-)]
-#[case::slurm_is_new(None, with(SLURM_REACHABLE, "Unknown", "NotAskedYet", ""), false)]
-#[case::slurm_answers_when_first_asked(
-    Some(with(SLURM_REACHABLE, "Unknown", "NotAskedYet", "")),
-    with(SLURM_REACHABLE, "True", "Answering", ""),
-    false
-)]
-#[case::slurm_is_silent_when_first_asked(
-    Some(with(SLURM_REACHABLE, "Unknown", "NotAskedYet", "")),
-    with(SLURM_REACHABLE, "Unknown", "NotAnswering", ""),
-    true
-)]
-#[case::slurm_answers_again(
-    Some(with(SLURM_REACHABLE, "Unknown", "NotAnswering", "a")),
-    with(SLURM_REACHABLE, "True", "Answering", ""),
-    true
-)]
-#[case::reserved(None, with(RESERVATION_CREATED, "True", "Created", "at noon"), true)]
-#[case::moved(
-    Some(with(RESERVATION_CREATED, "True", "Created", "at noon")),
-    with(RESERVATION_CREATED, "True", "Created", "at night"),
-    true
-)]
-#[case::over(
-    Some(with(RESERVATION_CREATED, "True", "Created", "at noon")),
-    with(RESERVATION_CREATED, "False", "NotExists", "at noon"),
-    true
-)]
-#[case::under_way(None, with(PROGRESSING, "True", "Creating", ""), false)]
-fn only_transitions_are_news(
-    #[case] before: Option<NodeSetStatus>,
-    #[case] after: NodeSetStatus,
-    #[case] expected: bool,
-) {
-    assert_eq!(news(before.as_ref(), &after).len(), usize::from(expected));
-    assert!(news(Some(&after), &after).is_empty());
-}
-
-#[rstest]
-#[case(READY, "True", true)]
-#[case(READY, "False", false)]
-#[case(SLURM_REACHABLE, "Unknown", false)]
-#[case(DEGRADED, "True", false)]
-#[case(DEGRADED, "False", true)]
-#[case::waits_for_jobs(PARTITION_HELD, "True", true)]
-#[case::may_go(PARTITION_HELD, "False", true)]
-fn a_warning_is_what_is_not_as_it_should_be(#[case] type_: &str, #[case] status: &str, #[case] good: bool) {
-    assert_eq!(with(type_, status, "R", "").conditions.iter().map(is_good).collect::<Vec<_>>(), [good]);
+    let conditions = vec![serde_json::from_value(condition).unwrap()];
+    NodeSetStatus { conditions, ..NodeSetStatus::default() }
 }
 
 #[test]
 fn numbers_can_wait_but_not_a_condition_nor_a_new_wish() {
     let before = told(&replicas(2).workers(1));
-    assert!(can_wait(Some(&before), &NodeSetStatus { replicas: 7, ..before.clone() }));
-    assert!(!can_wait(None, &before));
-    assert!(!can_wait(Some(&before), &NodeSetStatus { observed_generation: Some(9), ..before.clone() }));
+    assert!(changes_numbers_only(Some(&before), &NodeSetStatus { replicas: 7, ..before.clone() }));
+    assert!(!changes_numbers_only(None, &before));
+    assert!(!changes_numbers_only(
+        Some(&before),
+        &NodeSetStatus { observed_generation: Some(9), ..before.clone() }
+    ));
     let ready = told(&replicas(1).workers(1));
-    assert!(!can_wait(Some(&before), &ready), "{before:?} and {ready:?}");
+    assert!(!changes_numbers_only(Some(&before), &ready), "{before:?} and {ready:?}");
 }
 
 #[rstest]
@@ -357,7 +279,7 @@ fn a_status_is_put_off_if_one_was_written(#[case] age: Option<i64>, #[case] left
     let written = age.map(|age| minute(60) - SignedDuration::from_millis(age));
     let before = told(&replicas(2).workers(1));
     let numbers = NodeSetStatus { replicas: 7, ..before.clone() };
-    let put_off = |after| put_off(written, Some(&before), after, minute(60));
-    assert_eq!(put_off(&numbers), left.map(Duration::from_millis));
-    assert_eq!(put_off(&told(&replicas(1).workers(1))), None, "a condition changed");
+    let postpone = |after| postpone(written, Some(&before), after, minute(60));
+    assert_eq!(postpone(&numbers), left.map(Duration::from_millis));
+    assert_eq!(postpone(&told(&replicas(1).workers(1))), None, "a condition changed");
 }

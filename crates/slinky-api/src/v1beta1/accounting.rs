@@ -24,19 +24,7 @@ const DEFAULT_STORAGE_DATABASE: &str = "slurm_acct_db";
     namespaced,
     status = "AccountingStatus",
     derive = "PartialEq",
-    doc = "Slurm accounting: slurmdbd and its database.",
-    printcolumn(
-        name = "READY",
-        type_ = "string",
-        json_path = r#".status.conditions[?(@.type=="Ready")].status"#
-    ),
-    printcolumn(
-        name = "REASON",
-        type_ = "string",
-        json_path = r#".status.conditions[?(@.type=="Ready")].reason"#,
-        priority = 1
-    ),
-    printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp")
+    doc = "Slurm accounting: slurmdbd and its database."
 )]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = schema::rules(&schema::DAEMON_RULES)))]

@@ -31,19 +31,7 @@ const HA_RULE: schema::Rule = (
     namespaced,
     status = "ControllerStatus",
     derive = "PartialEq",
-    doc = "A Slurm cluster: slurmctld, its configuration and its Services.",
-    printcolumn(
-        name = "READY",
-        type_ = "string",
-        json_path = r#".status.conditions[?(@.type=="Ready")].status"#
-    ),
-    printcolumn(
-        name = "REASON",
-        type_ = "string",
-        json_path = r#".status.conditions[?(@.type=="Ready")].reason"#,
-        priority = 1
-    ),
-    printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp")
+    doc = "A Slurm cluster: slurmctld, its configuration and its Services."
 )]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = schema::rules(schema::DAEMON_RULES.iter().chain([&HA_RULE]))))]

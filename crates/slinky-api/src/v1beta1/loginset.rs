@@ -30,19 +30,7 @@ use serde_with::skip_serializing_none;
         status_replicas_path = ".status.replicas",
         label_selector_path = ".status.selector"
     ),
-    printcolumn(name = "REPLICAS", type_ = "integer", json_path = ".status.replicas"),
-    printcolumn(
-        name = "READY",
-        type_ = "string",
-        json_path = r#".status.conditions[?(@.type=="Ready")].status"#
-    ),
-    printcolumn(
-        name = "REASON",
-        type_ = "string",
-        json_path = r#".status.conditions[?(@.type=="Ready")].reason"#,
-        priority = 1
-    ),
-    printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp")
+    printcolumn(name = "REPLICAS", type_ = "integer", json_path = ".status.replicas")
 )]
 #[serde(rename_all = "camelCase")]
 pub struct LoginSetSpec {

@@ -40,14 +40,7 @@ use std::collections::BTreeMap;
     printcolumn(name = "IDLE", type_ = "integer", json_path = ".status.slurmIdle", priority = 1),
     printcolumn(name = "ALLOCATED", type_ = "integer", json_path = ".status.slurmAllocated", priority = 1),
     printcolumn(name = "DOWN", type_ = "integer", json_path = ".status.slurmDown", priority = 1),
-    printcolumn(name = "DRAIN", type_ = "integer", json_path = ".status.slurmDrain", priority = 1),
-    printcolumn(
-        name = "REASON",
-        type_ = "string",
-        json_path = r#".status.conditions[?(@.type=="Ready")].reason"#,
-        priority = 1
-    ),
-    printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp")
+    printcolumn(name = "DRAIN", type_ = "integer", json_path = ".status.slurmDrain", priority = 1)
 )]
 #[serde(rename_all = "camelCase")]
 pub struct NodeSetSpec {

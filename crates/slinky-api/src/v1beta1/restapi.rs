@@ -21,19 +21,7 @@ use serde_with::skip_serializing_none;
     namespaced,
     status = "RestApiStatus",
     derive = "PartialEq",
-    doc = "Slurm's REST API: slurmrestd for one Slurm cluster.",
-    printcolumn(
-        name = "READY",
-        type_ = "string",
-        json_path = r#".status.conditions[?(@.type=="Ready")].status"#
-    ),
-    printcolumn(
-        name = "REASON",
-        type_ = "string",
-        json_path = r#".status.conditions[?(@.type=="Ready")].reason"#,
-        priority = 1
-    ),
-    printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp")
+    doc = "Slurm's REST API: slurmrestd for one Slurm cluster."
 )]
 #[serde(rename_all = "camelCase")]
 pub struct RestApiSpec {

@@ -27,19 +27,7 @@ const DEFAULT_LIFETIME: std::time::Duration = std::time::Duration::from_mins(15)
     derive = "PartialEq",
     doc = "A JSON Web Token for a Slurm user, stored in a Secret and renewed before it expires.",
     printcolumn(name = "USER", type_ = "string", json_path = ".spec.username"),
-    printcolumn(name = "IAT", type_ = "date", json_path = ".status.issuedAt"),
-    printcolumn(
-        name = "READY",
-        type_ = "string",
-        json_path = r#".status.conditions[?(@.type=="Ready")].status"#
-    ),
-    printcolumn(
-        name = "REASON",
-        type_ = "string",
-        json_path = r#".status.conditions[?(@.type=="Ready")].reason"#,
-        priority = 1
-    ),
-    printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp")
+    printcolumn(name = "IAT", type_ = "date", json_path = ".status.issuedAt")
 )]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = schema::rules(&[

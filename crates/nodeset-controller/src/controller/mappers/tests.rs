@@ -25,7 +25,7 @@ fn stored<K: Resource<DynamicType = ()> + Clone + 'static>(objects: Vec<K>) -> S
     store
 }
 
-fn names(concerned: impl IntoIterator<Item = Concerned>) -> Vec<String> {
+fn names(concerned: impl IntoIterator<Item = ObjectRef<NodeSet>>) -> Vec<String> {
     let mut names: Vec<_> = concerned
         .into_iter()
         .map(|nodeset| format!("{}/{}", nodeset.namespace.unwrap_or_default(), nodeset.name))
@@ -148,7 +148,7 @@ fn controller(namespace: &str, name: &str, key: &str) -> Controller {
 }
 
 /// Two NodeSets of one cluster, one of another in the same namespace, one of a cluster of the same name elsewhere.
-fn members() -> Members {
+fn members() -> ClusterMembers {
     let controllers = stored(vec![
         controller("ns", "slurm", "tokens"),
         controller("ns", "lab", "lab-tokens"),
@@ -169,7 +169,7 @@ fn members() -> Members {
         clock: Arc::new(|| jiff::Timestamp::UNIX_EPOCH),
         spawn: Box::new(|_| {}),
     });
-    Members { nodesets, controllers, clusters }
+    ClusterMembers { nodesets, controllers, clusters }
 }
 
 #[rstest]

@@ -1,7 +1,7 @@
 //! What is asked of the expectations service, and what becomes of its answers.
 
 use super::*;
-use crate::execute::Seen;
+use crate::execute::SeenByCache;
 use expectations::{Answer, BatchId, Begin, Expectations, Ops, Unavailable, WaitReason};
 use rstest::rstest;
 
@@ -9,15 +9,15 @@ use rstest::rstest;
 async fn without_work_nobody_is_asked() {
     let world = World::new(&[]).await;
     let report = world.perform(vec![]).await;
-    assert_eq!((report.verdict, report.again), (Verdict::Idle, None));
-    assert_eq!(world.edges.batches.load(Relaxed), 0);
+    assert_eq!((report.outcome, report.requeue_after), (BatchOutcome::Idle, None));
+    assert_eq!(world.executor.coordination.batches.load(Relaxed), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_view_of_unknown_age_has_to_be_made_anew() {
     let world = World::new(&[]).await;
     let report = world.perform_on(None, vec![world.new_pod("w-0")]).await;
-    assert!(matches!(report.verdict, Verdict::NeedFresh(_)));
+    assert!(matches!(report.outcome, BatchOutcome::NeedFresh(_)));
     assert_eq!(world.log.lines(), Vec::<String>::new());
 }
 
@@ -27,10 +27,10 @@ async fn a_batch_ends_with_its_last_answer_and_its_basis_is_good_for_the_next() 
     world.perform(vec![world.new_pod("w-0")]).await;
     assert!(!world.has_open_batch());
     let made = world.get::<Pod>("w-0").unwrap();
-    world.edges.bases.observe(&Event::Apply(serde_json::from_value(Value::clone(&made)).unwrap()));
-    let Seen::Everything(basis) = world.edges.bases.seen("u") else { panic!("not seen") };
+    world.executor.bases.observe(&Event::Apply(serde_json::from_value(Value::clone(&made)).unwrap()));
+    let SeenByCache::Everything(basis) = world.executor.bases.seen("u") else { panic!("not seen") };
     let report = world.perform_on(Some(basis), vec![world.new_pod("w-1")]).await;
-    assert_eq!(report.verdict, Verdict::Performed { certain: true });
+    assert_eq!(report.outcome, BatchOutcome::Performed { certain: true });
 }
 
 #[tokio::test(start_paused = true)]
@@ -39,8 +39,8 @@ async fn while_only_creates_are_granted_creates_go_on() {
     let pod = world.pod("w-0", &json!({}));
     let report = world.perform(vec![retire(&pod), world.new_pod("w-1"), world.new_pod("w-2")]).await;
     assert_eq!(world.writes(), ["create pods ", "create pods "]);
-    assert_eq!(report.verdict, Verdict::Performed { certain: true });
-    assert!(report.again.is_some_and(|again| again > seconds(50)), "{:?}", report.again);
+    assert_eq!(report.outcome, BatchOutcome::Performed { certain: true });
+    assert!(report.requeue_after.is_some_and(|again| again > seconds(50)), "{:?}", report.requeue_after);
 }
 
 #[tokio::test(start_paused = true)]
@@ -49,7 +49,7 @@ async fn a_pod_that_may_meet_another_in_slurm_is_more_than_a_create() {
     let Effect::CreatePod(mut new) = world.new_pod("w-1") else { unreachable!() };
     new.names_its_node = false;
     let report = world.perform(vec![Effect::CreatePod(new)]).await;
-    assert_eq!((report.verdict, world.writes()), (Verdict::Wait(WaitReason::HalfOpen), vec![]));
+    assert_eq!((report.outcome, world.writes()), (BatchOutcome::Wait(WaitReason::HalfOpen), vec![]));
 }
 
 #[tokio::test(start_paused = true)]
@@ -61,10 +61,10 @@ async fn of_what_is_not_granted_the_last_of_the_plan_is_left() {
         effects.push(delete_drained(&world.drained(name).await));
     }
     let report = world.perform(effects).await;
-    assert_eq!((report.count(Deed::Created), report.count(Deed::Deleted)), (2, 1));
+    assert_eq!((report.count(WriteKind::PodCreated), report.count(WriteKind::PodDeleted)), (2, 1));
     assert!(world.get::<Pod>("w-1").is_some() && world.get::<Pod>("w-2").is_none());
     assert!(world.is_terminating("d-0") && !world.is_terminating("d-1"));
-    assert!(report.again.is_some());
+    assert!(report.requeue_after.is_some());
 }
 
 /// A service that is hard to reach.
@@ -127,14 +127,14 @@ impl Expectations for Flaky {
 async fn flaky(fates: &[Way]) -> (World, Arc<Flaky>, Basis) {
     let mut world = World::new(&[]).await;
     let report = world.perform_on(None, vec![world.new_pod("w-0")]).await;
-    let Verdict::NeedFresh(basis) = report.verdict else { panic!("{report:?}") };
+    let BatchOutcome::NeedFresh(basis) = report.outcome else { panic!("{report:?}") };
     let service = Arc::new(Flaky {
         service: world.service.clone(),
         fates: Mutex::new(fates.iter().rev().copied().collect()),
         begun: Mutex::default(),
         done: Mutex::default(),
     });
-    world.edges.expectations = service.clone();
+    world.executor.coordination.expectations = service.clone();
     (world, service, basis)
 }
 
@@ -146,7 +146,7 @@ async fn flaky(fates: &[Way]) -> (World, Arc<Flaky>, Basis) {
 async fn a_request_is_repeated_as_it_was(#[case] fates: &[Way]) {
     let (world, service, basis) = flaky(fates).await;
     let report = world.perform_on(Some(basis), vec![world.new_pod("w-0")]).await;
-    assert_eq!(report.verdict, Verdict::Performed { certain: true });
+    assert_eq!(report.outcome, BatchOutcome::Performed { certain: true });
     let begun = service.begun.lock().unwrap();
     assert_eq!(begun.len(), fates.len() + 1);
     assert!(begun.iter().all(|begin| begin == &begun[0]), "{begun:?}");
@@ -158,7 +158,7 @@ async fn without_service_nothing_is_done_and_that_is_said() {
     let (world, service, basis) = flaky(&[Way::Lost; 99]).await;
     let began = Instant::now();
     let report = world.perform_on(Some(basis), vec![world.new_pod("w-0")]).await;
-    assert!(matches!(&report.verdict, Verdict::Unavailable(why) if why.contains("no answer within 2s")));
+    assert!(matches!(&report.outcome, BatchOutcome::Unavailable(why) if why.contains("no answer within 2s")));
     assert!((seconds(15)..seconds(20)).contains(&began.elapsed()), "{:?}", began.elapsed());
     assert_eq!((world.writes(), service.done.lock().unwrap().len()), (vec![], 0));
 }
@@ -169,10 +169,10 @@ async fn a_grant_that_comes_too_late_is_given_back_unused() {
     // The sixth copy is sent after 13.1 s.
     let (world, service, basis) = flaky(&[Lost, Lost, Lost, Lost, Lost, Slow]).await;
     let report = world.perform_on(Some(basis), vec![world.new_pod("w-0")]).await;
-    assert_eq!(report.verdict, Verdict::Performed { certain: true });
+    assert_eq!(report.outcome, BatchOutcome::Performed { certain: true });
     assert_eq!(service.begun.lock().unwrap().len(), 6);
     assert_eq!((world.writes(), world.has_open_batch()), (vec![], false));
-    assert!(report.again.is_some());
+    assert!(report.requeue_after.is_some());
 }
 
 #[rstest]
@@ -189,5 +189,5 @@ async fn the_end_of_a_batch_is_said_until_it_is_heard(#[case] fates: &[Way]) {
     world.perform_on(Some(basis), vec![world.new_pod("w-0")]).await;
     assert_eq!(service.done.lock().unwrap().len(), 3);
     assert!(!world.has_open_batch());
-    assert!(matches!(world.edges.bases.seen("u"), Seen::Waiting(_)));
+    assert!(matches!(world.executor.bases.seen("u"), SeenByCache::Waiting(_)));
 }

@@ -12,8 +12,9 @@ async fn a_pod_is_marked_then_its_node_drained_after_a_look_and_others_deleted()
         world.log.lines(),
         ["patch pods w-0", "GET nodes/", "POST nodes/ w-0 DRAIN", "delete pods w-1"]
     );
-    assert_eq!(report.verdict, Verdict::Performed { certain: true });
-    let done = [Deed::Marked, Deed::Drained, Deed::Deleted].map(|deed| report.count(deed));
+    assert_eq!(report.outcome, BatchOutcome::Performed { certain: true });
+    let done =
+        [WriteKind::PodMarked, WriteKind::NodeDrained, WriteKind::PodDeleted].map(|deed| report.count(deed));
     assert_eq!(done, [1, 1, 1]);
     assert_eq!(world.annotation("w-0", POD_CORDON_BY).as_deref(), Some("scale-in"));
     assert!(world.is_terminating("w-1") && !world.is_terminating("w-0"));
@@ -36,7 +37,7 @@ async fn without_an_answer_that_the_mark_is_there_nothing_is_drained(
     let report = world.perform(pods.iter().map(retire).collect()).await;
     assert_eq!(count(&world.writes(), "POST nodes/ w-0"), 0);
     assert_eq!(count(&world.writes(), "POST nodes/ w-1 DRAIN"), 1, "the others go on");
-    assert_eq!((report.count(Deed::Marked), report.failures.len()), (1, failures));
+    assert_eq!((report.count(WriteKind::PodMarked), report.failures.len()), (1, failures));
 }
 
 #[rstest]
@@ -62,7 +63,7 @@ async fn a_node_goes_back_to_work_when_the_mark_is_off() {
     let pod = world.drained("w-0").await;
     let report = world.perform(vec![restore(&pod, true)]).await;
     assert_eq!(world.writes(), ["patch pods w-0", "POST nodes/ w-0 UNDRAIN"]);
-    assert_eq!([report.count(Deed::Unmarked), report.count(Deed::Restored)], [1, 1]);
+    assert_eq!([report.count(WriteKind::PodUnmarked), report.count(WriteKind::NodeResumed)], [1, 1]);
 }
 
 #[rstest]
@@ -127,7 +128,7 @@ async fn whoever_drained_a_node_since_it_was_looked_at_keeps_it(#[case] undo: Un
     let report =
         world.perform(vec![Effect::Uncordon { pod, unmark: true, person: false, undo: Some(undo) }]).await;
     assert_eq!(world.writes(), ["patch pods w-0"]);
-    assert!(report.again.is_some(), "{report:?}");
+    assert!(report.requeue_after.is_some(), "{report:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -139,7 +140,7 @@ async fn equal_drains_share_a_request_and_different_ones_do_not() {
     let mut writes = world.writes();
     writes.sort();
     assert_eq!(writes, ["POST nodes/ w-2 DRAIN", "POST nodes/ w-[0-1] DRAIN"]);
-    assert_eq!(report.count(Deed::Drained), 3);
+    assert_eq!(report.count(WriteKind::NodeDrained), 3);
 }
 
 #[tokio::test(start_paused = true)]
@@ -148,7 +149,7 @@ async fn a_hundred_nodes_share_a_request_at_most() {
     let world = World::new(&names.iter().map(String::as_str).collect::<Vec<_>>()).await;
     let report = world.perform(names.iter().map(|node| Effect::Drain(drain_of(node))).collect()).await;
     assert_eq!(count(&world.writes(), "POST"), 3);
-    assert_eq!(report.count(Deed::Drained), 250);
+    assert_eq!(report.count(WriteKind::NodeDrained), 250);
 }
 
 #[tokio::test(start_paused = true)]
@@ -157,8 +158,8 @@ async fn a_node_that_slurm_does_not_know_keeps_no_other_from_going_back_to_work(
     let effects = ["w-0", "w-1", "w-2"].map(|name| restore(&world.pod(name, &json!({})), false));
     let report = world.perform(effects.to_vec()).await;
     assert_eq!(world.writes(), ["POST nodes/ w-[0,2] UNDRAIN"]);
-    assert_eq!((report.count(Deed::Restored), report.failures.len()), (2, 0));
-    assert_eq!(report.verdict, Verdict::Performed { certain: true });
+    assert_eq!((report.count(WriteKind::NodeResumed), report.failures.len()), (2, 0));
+    assert_eq!(report.outcome, BatchOutcome::Performed { certain: true });
 }
 
 #[tokio::test(start_paused = true)]
@@ -170,8 +171,8 @@ async fn whoever_drained_a_node_a_moment_before_us_keeps_the_last_word() {
     let drains = ["w-0", "w-1", "unknown"].map(|node| Effect::Drain(drain_of(node)));
     let report = world.perform(drains.to_vec()).await;
     assert_eq!(world.writes(), ["POST nodes/ w-1 DRAIN"]);
-    assert_eq!(report.count(Deed::Drained), 1);
-    assert_eq!(report.again, Some(seconds(1)), "the others are looked at again");
+    assert_eq!(report.count(WriteKind::NodeDrained), 1);
+    assert_eq!(report.requeue_after, Some(seconds(1)), "the others are looked at again");
     assert_eq!(world.slurm.unavailable_reason("w-0").as_deref(), Some("bad disk"));
 }
 
@@ -186,7 +187,7 @@ async fn nodes_that_are_at_work_already_need_no_resume() {
         undo: Some(Undo::Resume(name.to_owned())),
     };
     let report = world.perform(vec![resume("w-0"), resume("w-1")]).await;
-    assert_eq!((report.count(Deed::Restored), report.failures), (2, vec![]));
+    assert_eq!((report.count(WriteKind::NodeResumed), report.failures), (2, vec![]));
 }
 
 #[rstest]
@@ -205,6 +206,6 @@ async fn a_write_to_slurm_is_sent_once_and_only_its_answer_ends_the_batch(
     let report = world.perform(["w-0", "w-1"].map(|node| Effect::Drain(drain_of(node))).to_vec()).await;
     assert_eq!(count(&world.writes(), "POST"), 1);
     assert_eq!(report.failures[0].object, "Slurm node w-[0-1]");
-    assert_eq!(report.verdict, Verdict::Performed { certain });
+    assert_eq!(report.outcome, BatchOutcome::Performed { certain });
     assert_eq!(world.has_open_batch(), !certain);
 }

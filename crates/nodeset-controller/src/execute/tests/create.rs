@@ -23,13 +23,13 @@ async fn a_pod_is_made_as_it_is_after_its_claims() {
     );
     let pod = world.get::<Pod>("w-0").unwrap();
     assert_eq!(pod["spec"]["brandNew"], "kept", "fields that are newer than this build reach the API server");
-    let notes: Vec<String> = report.notices().into_iter().map(|notice| notice.note).collect();
+    let notes: Vec<String> = report.events().into_iter().map(|notice| notice.note).collect();
     assert_eq!(
         notes,
         ["create Claim: data-w-0 Pod w-0", "create Claim: log-w-0 Pod w-0", "Created pod: w-0"]
     );
-    assert_eq!(report.notices()[2].related.as_ref().unwrap().uid.as_deref(), pod["metadata"]["uid"].as_str());
-    assert_eq!(report.count(Deed::Created), 1);
+    assert_eq!(report.events()[2].related.as_ref().unwrap().uid.as_deref(), pod["metadata"]["uid"].as_str());
+    assert_eq!(report.count(WriteKind::PodCreated), 1);
 }
 
 #[rstest]
@@ -50,9 +50,9 @@ async fn after_a_failure_later_groups_are_left_out(
     });
     let report = world.perform(news(&world, 10)).await;
     assert_eq!(count(&world.writes(), "create pods"), calls);
-    assert_eq!((report.count(Deed::Created), report.failures.len()), (created, 1));
-    assert_eq!(report.verdict, Verdict::Performed { certain: true });
-    assert!(report.notices().iter().any(|notice| notice.reason == "FailedCreate"));
+    assert_eq!((report.count(WriteKind::PodCreated), report.failures.len()), (created, 1));
+    assert_eq!(report.outcome, BatchOutcome::Performed { certain: true });
+    assert!(report.events().iter().any(|notice| notice.reason == "FailedCreate"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -70,9 +70,9 @@ async fn never_more_than_250_pods_are_made_at_once() {
         Fate::Late(Duration::from_millis(10))
     });
     let report = world.perform(news(&world, 800)).await;
-    assert_eq!(report.count(Deed::Created), 800);
+    assert_eq!(report.count(WriteKind::PodCreated), 800);
     assert_eq!(*most.lock().unwrap(), [1, 2, 4, 8, 16, 32, 64, 128, 250, 250, 45]);
-    let notice = &report.notices()[0];
+    let notice = &report.events()[0];
     assert!(notice.note.starts_with("Created pods: w-0, w-1, "), "{}", notice.note);
     assert!(notice.note.ends_with(" and 790 more"), "{}", notice.note);
 }
@@ -102,12 +102,12 @@ async fn a_pod_of_that_name_is_taken_or_waited_for(
     world.pod("w-0", &labelled);
     let report = world.perform(vec![world.new_pod("w-0"), world.new_pod("w-1")]).await;
     assert_eq!(
-        (report.count(Deed::Created), report.failures),
+        (report.count(WriteKind::PodCreated), report.failures),
         (created + 1, vec![]),
         "the other one is made"
     );
     assert_eq!(report.waits, waits);
-    assert_eq!(report.again.is_some(), !waits.is_empty());
+    assert_eq!(report.requeue_after.is_some(), !waits.is_empty());
 }
 
 #[rstest]
@@ -123,9 +123,9 @@ async fn a_pod_that_a_person_set_aside_is_given_up_and_waited_for(
     merge(&mut set_aside, &change);
     world.pod("w-0", &json!({ "metadata": set_aside }));
     let report = world.perform(vec![world.new_pod("w-0")]).await;
-    assert_eq!((report.count(Deed::Created), report.count(Deed::Disowned)), (0, disowned));
+    assert_eq!((report.count(WriteKind::PodCreated), report.count(WriteKind::PodReleased)), (0, disowned));
     assert_eq!(report.waits, ["Pod w-0 lacks the label app.kubernetes.io/name=slurmd"]);
-    assert_eq!((report.failures.len(), report.notices().len()), (0, 0));
+    assert_eq!((report.failures.len(), report.events().len()), (0, 0));
     let owners = world.get::<Pod>("w-0").unwrap()["metadata"]["ownerReferences"].clone();
     assert!(owners.as_array().is_none_or(Vec::is_empty), "{owners}");
 }
@@ -182,7 +182,7 @@ async fn without_its_claim_a_pod_is_not_made() {
         world.perform(vec![world.new_pod_with("w-0", vec![claim("data")]), world.new_pod("w-1")]).await;
     assert_eq!(count(&world.writes(), "create pods"), 0);
     assert_eq!(report.failures[0].object, "PersistentVolumeClaim data");
-    let note = &report.notices()[0].note;
+    let note = &report.events()[0].note;
     assert!(note.starts_with("create Claim: data for Pod w-0 failed: "), "{note}");
 }
 
@@ -193,9 +193,12 @@ async fn in_a_namespace_that_is_going_nothing_is_made_and_nothing_fails() {
     let mut effects = news(&world, 3);
     effects.push(world.new_pod_with("w-9", vec![claim("data")]));
     let report = world.perform(effects).await;
-    assert_eq!((report.count(Deed::Created), report.failures.len(), report.notices().len()), (0, 0, 0));
+    assert_eq!(
+        (report.count(WriteKind::PodCreated), report.failures.len(), report.events().len()),
+        (0, 0, 0)
+    );
     assert_eq!(count(&world.writes(), "create pods"), 3);
-    assert_eq!(report.verdict, Verdict::Performed { certain: true });
+    assert_eq!(report.outcome, BatchOutcome::Performed { certain: true });
 }
 
 #[rstest]
@@ -213,7 +216,7 @@ async fn a_create_without_answer_is_not_repeated_and_leaves_the_batch_open(
     world.fate(move |_| fate);
     let report = world.perform(news(&world, 3)).await;
     assert_eq!(count(&world.writes(), "create pods"), 1);
-    assert_eq!(report.verdict, Verdict::Performed { certain: false });
+    assert_eq!(report.outcome, BatchOutcome::Performed { certain: false });
     assert!(world.has_open_batch(), "what may still land keeps others away");
     sleep(seconds(2)).await;
     assert_eq!(world.get::<Pod>("w-0").is_some(), made);

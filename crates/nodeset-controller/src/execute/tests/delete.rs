@@ -10,8 +10,8 @@ async fn a_pod_is_deleted_on_a_look_and_gently() {
     let report = world.perform(vec![delete_drained(&pod)]).await;
     assert_eq!(world.log.lines(), ["GET nodes/", "delete pods w-0"]);
     assert_eq!(world.get::<Pod>("w-0").unwrap()["metadata"]["deletionGracePeriodSeconds"], 30);
-    assert_eq!(report.count(Deed::Deleted), 1);
-    let notices = report.notices();
+    assert_eq!(report.count(WriteKind::PodDeleted), 1);
+    let notices = report.events();
     assert_eq!(
         (notices[0].reason.as_str(), notices[0].note.as_str()),
         ("SuccessfulDelete", "Deleted pod: w-0")
@@ -32,7 +32,10 @@ async fn of_the_pods_that_ended_those_are_told_that_were_deleted() {
         _ => Fate::Served,
     });
     let report = world.perform(effects.to_vec()).await;
-    assert_eq!((report.count(Deed::Deleted), report.cleared), (2, vec!["w-1".to_owned()]));
+    assert_eq!(
+        (report.count(WriteKind::PodDeleted), report.deleted_failed_pods),
+        (2, vec!["w-1".to_owned()])
+    );
 }
 
 fn nothing(_: &World) {}
@@ -60,8 +63,8 @@ async fn a_pod_whose_node_is_not_seen_drained_and_idle_is_kept(
     after(&world);
     let report = world.perform(vec![delete_drained(&pod)]).await;
     assert_eq!(count(&world.writes(), "delete"), 0);
-    assert_eq!((report.count(Deed::Deleted), report.failures), (0, vec![]));
-    assert!(report.again.is_some());
+    assert_eq!((report.count(WriteKind::PodDeleted), report.failures), (0, vec![]));
+    assert!(report.requeue_after.is_some());
 }
 
 #[tokio::test(start_paused = true)]
@@ -99,7 +102,7 @@ async fn where_no_evidence_is_needed_slurm_is_not_asked(#[case] evidence: Eviden
     let pod = world.pod("w-0", &json!({ "status": { "phase": "Failed" } }));
     let report = world.perform(vec![delete(&pod, evidence)]).await;
     assert_eq!(
-        (report.count(Deed::Deleted), world.get::<Pod>("w-0").is_none()),
+        (report.count(WriteKind::PodDeleted), world.get::<Pod>("w-0").is_none()),
         (usize::from(deleted), deleted)
     );
     assert_eq!(count(&world.log.lines(), "GET"), 0);
@@ -151,7 +154,7 @@ async fn a_pod_that_changed_and_is_still_marked_is_deleted_on_another_look(
     assert_eq!(world.is_terminating("w-0"), deleted);
     assert_eq!(count(&world.log.lines(), "delete"), times.min(3) + 1);
     assert_eq!(count(&world.log.lines(), "GET nodes/"), times.min(3) + 1);
-    assert_eq!((report.count(Deed::Deleted), report.failures), (usize::from(deleted), vec![]));
+    assert_eq!((report.count(WriteKind::PodDeleted), report.failures), (usize::from(deleted), vec![]));
 }
 
 #[tokio::test(start_paused = true)]
@@ -163,7 +166,7 @@ async fn a_pod_to_replace_that_changed_is_left_to_the_next_plan() {
         PodDeletion { pod, evidence: Evidence::Drained("w-0".to_owned()), why: DeleteReason::Outdated };
     let report = world.perform(vec![Effect::DeletePod(removal)]).await;
     assert!(!world.is_terminating("w-0"));
-    assert_eq!((report.count(Deed::Deleted), report.failures), (0, vec![]));
+    assert_eq!((report.count(WriteKind::PodDeleted), report.failures), (0, vec![]));
 }
 
 #[rstest]
@@ -202,7 +205,7 @@ async fn a_pod_whose_slurmd_started_meanwhile_needs_evidence(#[case] status: Val
         touch(pod, slurm);
     });
     let report = world.perform(vec![delete(&pod, Evidence::NotNeeded)]).await;
-    assert_eq!(report.count(Deed::Deleted), usize::from(deleted));
+    assert_eq!(report.count(WriteKind::PodDeleted), usize::from(deleted));
 }
 
 #[rstest]
@@ -220,7 +223,7 @@ async fn a_pod_that_went_by_itself_counts_as_deleted(#[case] change: fn(&World),
     let pod = world.drained("w-0").await;
     change(&world);
     let report = world.perform(vec![delete_drained(&pod)]).await;
-    assert_eq!((report.count(Deed::Deleted), report.failures), (1, vec![]));
+    assert_eq!((report.count(WriteKind::PodDeleted), report.failures), (1, vec![]));
     assert_eq!(world.is_terminating("w-0"), terminating);
 }
 
@@ -240,7 +243,7 @@ async fn a_look_proves_nothing_after_5_seconds() {
         slurm.update_nodes(&["w-47"], &NodeUpdate::Undrain).await.unwrap();
     };
     let (report, ()) = futures::future::join(world.perform(effects), undrain).await;
-    assert_eq!(report.count(Deed::Deleted), 47);
+    assert_eq!(report.count(WriteKind::PodDeleted), 47);
     assert!(!world.is_terminating("w-47") && world.is_terminating("w-46"));
 }
 
@@ -254,10 +257,10 @@ async fn one_look_serves_all_deletes_and_another_all_that_lost_a_race() {
         world.api.edit::<Pod>("ns", name, |pod| touch(pod, &world.slurm));
     }
     let report = world.perform(effects).await;
-    assert_eq!(report.count(Deed::Deleted), 12);
+    assert_eq!(report.count(WriteKind::PodDeleted), 12);
     let looks = count(&world.log.lines(), "GET nodes/");
     assert!((2..=3).contains(&looks), "{looks} looks");
-    let notes: Vec<String> = report.notices().into_iter().map(|notice| notice.note).collect();
+    let notes: Vec<String> = report.events().into_iter().map(|notice| notice.note).collect();
     assert_eq!(notes.len(), 1);
     assert!(notes[0].starts_with("Deleted pods: ") && notes[0].ends_with(" and 2 more"), "{notes:?}");
 }
@@ -273,6 +276,6 @@ async fn a_pod_that_may_not_be_deleted_keeps_no_other() {
     let report = world.perform(effects).await;
     assert!(world.is_terminating("w-1"));
     assert_eq!(report.failures[0].object, "Pod w-0");
-    let notices = report.notices();
+    let notices = report.events();
     assert_eq!((notices[1].reason.as_str(), notices[1].action.as_str()), ("FailedDelete", "Delete"));
 }

@@ -1,7 +1,7 @@
 //! What a batch costs, and what a part that fails costs the rest.
 
 use super::*;
-use crate::execute::{Seen, mirror_pods};
+use crate::execute::{SeenByCache, mirror_pods};
 use crate::plan::PodMirror;
 use rstest::rstest;
 use slurm_rest::ReservationRequest;
@@ -55,7 +55,7 @@ async fn no_pod_costs_a_read_of_its_own(
     }
     world.log.0.lock().unwrap().clear();
     let report = world.perform(pods.iter().map(effect).collect()).await;
-    assert_eq!((report.verdict, report.failures), (Verdict::Performed { certain: true }, vec![]));
+    assert_eq!((report.outcome, report.failures), (BatchOutcome::Performed { certain: true }, vec![]));
     assert_eq!(requests(&world), counted(expected));
 }
 
@@ -84,7 +84,7 @@ async fn sixteen_pods_are_told_at_a_time() {
         *seen.lock().unwrap().entry(Instant::now()).or_default() += 1;
         Fate::Late(Duration::from_millis(10))
     });
-    assert_eq!(mirror_pods(&mirrors, &world.edges.client, "ns").await, []);
+    assert_eq!(mirror_pods(&mirrors, &world.executor.client, "ns").await, []);
     let groups: Vec<usize> = moments.lock().unwrap().values().copied().collect();
     assert_eq!(groups, [16, 16, 16, 12]);
 }
@@ -110,7 +110,8 @@ async fn a_reservation_that_slurm_refuses_keeps_nothing_else() {
     let report = world.perform(effects).await;
     let failed: Vec<&str> = report.failures.iter().map(|failure| failure.object.as_str()).collect();
     assert_eq!(failed, ["Slurm reservation maint", "Slurm reservation none"]);
-    let done = [Deed::Created, Deed::Marked, Deed::Drained].map(|deed| report.count(deed));
+    let done =
+        [WriteKind::PodCreated, WriteKind::PodMarked, WriteKind::NodeDrained].map(|deed| report.count(deed));
     assert_eq!(done, [1, 1, 1]);
 }
 
@@ -119,11 +120,11 @@ async fn a_reservation_that_slurm_refuses_keeps_nothing_else() {
 async fn a_nodeset_made_anew_inherits_no_basis() {
     let mut world = World::new(&[]).await;
     world.perform(vec![world.new_pod("w-0")]).await;
-    assert!(matches!(world.edges.bases.seen("u"), Seen::Waiting(_)));
+    assert!(matches!(world.executor.bases.seen("u"), SeenByCache::Waiting(_)));
     let mut successor = NodeSet::clone(&world.nodeset);
     successor.metadata.uid = Some("new".to_owned());
     world.nodeset = Arc::new(successor);
-    assert_eq!(world.edges.bases.seen("new"), Seen::Unknown);
+    assert_eq!(world.executor.bases.seen("new"), SeenByCache::Unknown);
     let report = world.perform_on(None, vec![world.new_pod("w-1")]).await;
-    assert!(matches!(report.verdict, Verdict::NeedFresh(_)), "{:?}", report.verdict);
+    assert!(matches!(report.outcome, BatchOutcome::NeedFresh(_)), "{:?}", report.outcome);
 }

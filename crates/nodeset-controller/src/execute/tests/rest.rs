@@ -55,7 +55,7 @@ async fn orphans_are_adopted_and_strangers_given_up() {
     let report = world.perform(vec![Effect::AdoptPod(orphan), Effect::ReleasePod(stranger)]).await;
     assert_eq!(world.get::<Pod>("w-0").unwrap()["metadata"]["ownerReferences"], json!([world.owner()]));
     assert_eq!(world.get::<Pod>("x").unwrap()["metadata"]["ownerReferences"], json!([other]));
-    assert_eq!((report.count(Deed::Adopted), report.count(Deed::Disowned)), (1, 1));
+    assert_eq!((report.count(WriteKind::PodAdopted), report.count(WriteKind::PodReleased)), (1, 1));
 }
 
 #[rstest]
@@ -97,7 +97,7 @@ async fn a_claim_gets_its_owners_if_it_is_as_it_was() {
     let owners =
         |name: &str| world.get::<PersistentVolumeClaim>(name).unwrap()["metadata"]["ownerReferences"].clone();
     assert_eq!((owners("data"), owners("log")), (json!([world.owner()]), Value::Null));
-    assert_eq!((report.count(Deed::Owned), report.failures), (1, vec![]));
+    assert_eq!((report.count(WriteKind::ClaimOwnersSet), report.failures), (1, vec![]));
 }
 
 /// A claim that goes with a pod, and the delete of that pod.
@@ -132,7 +132,7 @@ async fn a_pod_waits_for_the_claims_that_go_with_it(#[case] change: fn(&World), 
     change(&world);
     let report = world.perform(effects).await;
     assert_eq!(count(&world.writes(), "delete pods"), deletes);
-    assert_eq!(report.again.is_some(), deletes == 0);
+    assert_eq!(report.requeue_after.is_some(), deletes == 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -146,9 +146,12 @@ async fn reservations_come_and_go_and_records_go_last() {
     assert_eq!(world.writes(), ["POST reservation maint", "POST reservation maint", "DELETE node/gone"]);
     let list = world.slurm.client().list_reservations().await.unwrap();
     assert_eq!(list.get("maint").unwrap().node_list, "w-1");
-    assert_eq!((report.count(Deed::Reserved), report.count(Deed::Forgotten)), (2, 1));
     assert_eq!(
-        report.notices()[0].note,
+        (report.count(WriteKind::ReservationWritten), report.count(WriteKind::NodeRecordDeleted)),
+        (2, 1)
+    );
+    assert_eq!(
+        report.events()[0].note,
         "Deleted defunct Slurm node gone: backing Pod ns/gone-pod is gone and Kubernetes node host no longer maps to \
          its Slurm node"
     );
@@ -163,7 +166,7 @@ async fn a_record_that_a_reservation_holds_is_kept_and_that_is_said() {
     world.slurm.client().put_reservation(&reservation(start)).await.unwrap();
     world.abandon(&["w-0", "w-1"]).await;
     let report = world.perform(["w-0", "w-1"].map(forget).to_vec()).await;
-    assert_eq!(report.count(Deed::Forgotten), 1);
+    assert_eq!(report.count(WriteKind::NodeRecordDeleted), 1);
     assert_eq!(
         (report.failures[0].object.as_str(), report.failures[0].category),
         ("Slurm node w-0", "rejected")
@@ -187,7 +190,7 @@ async fn a_record_that_somebody_stands_behind_again_is_kept(
     change(&world);
     let report = world.perform(vec![forget("w-0")]).await;
     assert_eq!(world.writes(), Vec::<String>::new());
-    assert_eq!((report.count(Deed::Forgotten), report.again), (0, Some(seconds(5))));
+    assert_eq!((report.count(WriteKind::NodeRecordDeleted), report.requeue_after), (0, Some(seconds(5))));
     assert_eq!(report.waits, [format!("the record of Slurm node w-0 stays: {awaited}")]);
 }
 
@@ -245,6 +248,6 @@ async fn a_plan_that_is_more_than_a_batch_is_cut_at_its_end() {
     let most = usize::try_from(OPS_PER_BATCH).unwrap();
     let names: Vec<String> = (0..=most).map(|number| number.to_string()).collect();
     let report = world.perform(names.into_iter().map(Effect::DeleteReservation).collect()).await;
-    assert_eq!((report.count(Deed::Reserved), report.again), (most, Some(seconds(1))));
+    assert_eq!((report.count(WriteKind::ReservationWritten), report.requeue_after), (most, Some(seconds(1))));
     assert_eq!(world.writes().last(), Some(&format!("DELETE reservation/{}", most - 1)));
 }

@@ -1,7 +1,7 @@
 //! What the watch has to show before the next batch is planned from the cache.
 
 use super::*;
-use crate::execute::Seen;
+use crate::execute::SeenByCache;
 use crate::execute::basis::Results;
 use rstest::rstest;
 use test_support::api_model::LaggingCache;
@@ -45,11 +45,11 @@ fn results() -> Results {
 async fn every_result_has_to_come_through_the_stream(#[case] events: Vec<Event<Pod>>, #[case] seen: bool) {
     let bases = Bases::default();
     bases.close("u", basis(1), results());
-    assert_eq!(bases.seen("u"), Seen::Waiting(seconds(10)));
+    assert_eq!(bases.seen("u"), SeenByCache::Waiting(seconds(10)));
     for event in &events {
         bases.observe(event);
     }
-    let expected = if seen { Seen::Everything(basis(1)) } else { Seen::Waiting(seconds(10)) };
+    let expected = if seen { SeenByCache::Everything(basis(1)) } else { SeenByCache::Waiting(seconds(10)) };
     assert_eq!(bases.seen("u"), expected);
 }
 
@@ -65,7 +65,7 @@ async fn an_event_may_come_before_the_answer_to_its_write(#[case] before: u64, #
     sleep(seconds(before)).await;
     bases.observe(&Event::Apply(pod("c", "8")));
     bases.close("u", basis(1), results());
-    assert_eq!(bases.seen("u") == Seen::Everything(basis(1)), seen);
+    assert_eq!(bases.seen("u") == SeenByCache::Everything(basis(1)), seen);
 }
 
 #[tokio::test(start_paused = true)]
@@ -74,7 +74,7 @@ async fn a_list_that_began_before_the_end_of_the_batch_shows_nothing() {
     bases.observe(&Event::Init);
     bases.close("u", basis(1), results());
     bases.observe(&Event::InitDone);
-    assert_eq!(bases.seen("u"), Seen::Waiting(seconds(10)));
+    assert_eq!(bases.seen("u"), SeenByCache::Waiting(seconds(10)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -82,9 +82,9 @@ async fn after_10_seconds_nobody_waits_for_the_stream() {
     let bases = Bases::default();
     bases.close("u", basis(1), results());
     sleep(seconds(9)).await;
-    assert_eq!(bases.seen("u"), Seen::Waiting(seconds(1)));
+    assert_eq!(bases.seen("u"), SeenByCache::Waiting(seconds(1)));
     sleep(seconds(1)).await;
-    assert_eq!(bases.seen("u"), Seen::Unknown);
+    assert_eq!(bases.seen("u"), SeenByCache::Unknown);
 }
 
 #[tokio::test(start_paused = true)]
@@ -95,13 +95,16 @@ async fn each_nodeset_has_its_own_last_batch() {
     bases.close("u", basis(1), results());
     bases.close("v", basis(2), other);
     bases.observe(&Event::Apply(pod("c", "5")));
-    assert_eq!((bases.seen("u"), bases.seen("v")), (Seen::Waiting(seconds(10)), Seen::Everything(basis(2))));
+    assert_eq!(
+        (bases.seen("u"), bases.seen("v")),
+        (SeenByCache::Waiting(seconds(10)), SeenByCache::Everything(basis(2)))
+    );
     bases.forget("v");
-    assert_eq!(bases.seen("v"), Seen::Unknown);
+    assert_eq!(bases.seen("v"), SeenByCache::Unknown);
     bases.close("u", basis(3), results());
     bases.observe(&Event::Init);
     bases.observe(&Event::InitDone);
-    assert_eq!(bases.seen("u"), Seen::Everything(basis(3)));
+    assert_eq!(bases.seen("u"), SeenByCache::Everything(basis(3)));
 }
 
 /// What the watch would have to show after each kind of effect.
@@ -125,13 +128,17 @@ async fn the_results_of_a_batch_are_waited_for(
     let pod = world.pod("w-0", &mark("update"));
     let mut cache = LaggingCache::<Pod>::new(&world.api);
     let report = world.perform(vec![effect(&world, pod)]).await;
-    assert_eq!(report.verdict, Verdict::Performed { certain: true });
-    let before = world.edges.bases.seen("u");
+    assert_eq!(report.outcome, BatchOutcome::Performed { certain: true });
+    let before = world.executor.bases.seen("u");
     for event in cache.deliver(usize::MAX) {
-        world.edges.bases.observe(&event);
+        world.executor.bases.observe(&event);
     }
-    let after = world.edges.bases.seen("u");
-    assert_eq!((before != Seen::Unknown, matches!(after, Seen::Everything(_))), (shows, shows), "{before:?}");
+    let after = world.executor.bases.seen("u");
+    assert_eq!(
+        (before != SeenByCache::Unknown, matches!(after, SeenByCache::Everything(_))),
+        (shows, shows),
+        "{before:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -139,7 +146,7 @@ async fn a_pod_that_was_there_may_be_news_to_the_cache() {
     let world = World::new(&[]).await;
     world.pod("w-0", &json!({}));
     world.perform(vec![world.new_pod("w-0"), world.new_pod("w-1")]).await;
-    assert_eq!(world.edges.bases.seen("u"), Seen::Unknown, "everything has to be read live");
+    assert_eq!(world.executor.bases.seen("u"), SeenByCache::Unknown, "everything has to be read live");
 }
 
 #[tokio::test(start_paused = true)]
@@ -148,6 +155,6 @@ async fn a_patch_that_was_done_and_not_told_leaves_no_trace() {
     let pod = world.pod("w-0", &json!({}));
     world.misreport_once(Verb::Patch);
     let report = world.perform(vec![retire(&pod), world.new_pod("w-1")]).await;
-    assert_eq!(report.verdict, Verdict::Performed { certain: true });
-    assert_eq!(world.edges.bases.seen("u"), Seen::Unknown, "everything has to be read live");
+    assert_eq!(report.outcome, BatchOutcome::Performed { certain: true });
+    assert_eq!(world.executor.bases.seen("u"), SeenByCache::Unknown, "everything has to be read live");
 }

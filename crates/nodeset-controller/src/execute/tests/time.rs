@@ -1,7 +1,7 @@
 //! Deadlines, and what is repeated within them.
 
 use super::*;
-use crate::execute::Seen;
+use crate::execute::SeenByCache;
 use rstest::rstest;
 
 #[tokio::test(start_paused = true)]
@@ -12,11 +12,11 @@ async fn what_could_be_answered_after_the_deadline_is_not_sent() {
     let mut effects: Vec<Effect> = (0..9).map(|number| world.new_pod(&format!("w-{number}"))).collect();
     effects.push(retire(&world.pod("w-9", &json!({}))));
     let report = world.perform(effects).await;
-    assert_eq!(report.count(Deed::Created), 7);
+    assert_eq!(report.count(WriteKind::PodCreated), 7);
     assert_eq!(count(&world.writes(), "create pods"), 7);
     assert_eq!(count(&world.writes(), "patch"), 0);
-    assert_eq!((report.verdict, report.failures), (Verdict::Performed { certain: true }, vec![]));
-    assert!(report.again.is_some(), "the rest needs another plan");
+    assert_eq!((report.outcome, report.failures), (BatchOutcome::Performed { certain: true }, vec![]));
+    assert!(report.requeue_after.is_some(), "the rest needs another plan");
     assert!(!world.has_open_batch());
 }
 
@@ -30,7 +30,7 @@ async fn a_process_that_stops_sends_no_more_and_ends_its_batch() {
     });
     let report = world.perform((0..3).map(|number| world.new_pod(&format!("w-{number}"))).collect()).await;
     assert_eq!(world.writes(), ["create pods "]);
-    assert_eq!(report.verdict, Verdict::Performed { certain: true });
+    assert_eq!(report.outcome, BatchOutcome::Performed { certain: true });
     assert!(!world.has_open_batch());
 }
 
@@ -55,10 +55,10 @@ async fn conditional_writes_are_repeated_until_they_are_answered(
     let report = world.perform(vec![effect]).await;
     assert_eq!(count(&world.writes(), &format!("{verb:?}").to_lowercase()), 4);
     assert_eq!(began.elapsed(), Duration::from_millis(700), "0.1 s, 0.2 s and 0.4 s between them");
-    assert_eq!(report.verdict, Verdict::Performed { certain: true });
+    assert_eq!(report.outcome, BatchOutcome::Performed { certain: true });
     assert!(!world.has_open_batch());
     assert_eq!(world.is_terminating("w-0"), verb == Verb::Delete);
-    assert_eq!(world.edges.bases.seen("u"), Seen::Unknown, "nobody told which copy was the one");
+    assert_eq!(world.executor.bases.seen("u"), SeenByCache::Unknown, "nobody told which copy was the one");
 }
 
 #[rstest]
@@ -72,11 +72,11 @@ async fn conditional_writes_that_stay_unanswered_leave_the_batch_open(#[case] ve
     world.fate(move |call| if call.verb == verb { Fate::Lost } else { Fate::Served });
     let began = Instant::now();
     let report = world.perform(vec![effect]).await;
-    assert_eq!(report.verdict, Verdict::Performed { certain: false });
+    assert_eq!(report.outcome, BatchOutcome::Performed { certain: false });
     assert_eq!(count(&world.writes(), &format!("{verb:?}").to_lowercase()), 2, "at 0 s and at 10.1 s");
     assert!(began.elapsed() <= seconds(25), "{:?}", began.elapsed());
     assert!(world.has_open_batch());
-    assert_eq!(world.edges.bases.seen("u"), Seen::Unknown);
+    assert_eq!(world.executor.bases.seen("u"), SeenByCache::Unknown);
 }
 
 #[tokio::test(start_paused = true)]
@@ -93,7 +93,7 @@ async fn an_answer_that_leaves_an_earlier_copy_on_its_way_settles_nothing() {
         }
     });
     let report = world.perform(vec![retire(&pod)]).await;
-    assert_eq!(report.verdict, Verdict::Performed { certain: false });
+    assert_eq!(report.outcome, BatchOutcome::Performed { certain: false });
     assert!(world.has_open_batch());
     sleep(seconds(30)).await;
     assert_eq!(world.annotation("w-0", POD_CORDON_BY).as_deref(), Some("scale-in"), "the first copy landed");
@@ -111,7 +111,7 @@ async fn a_delete_is_sent_again_on_new_evidence_only() {
     };
     let (report, ()) = futures::future::join(world.perform(vec![delete_drained(&pod)]), undrain).await;
     assert_eq!(count(&world.writes(), "delete"), 1);
-    assert_eq!(report.verdict, Verdict::Performed { certain: false });
+    assert_eq!(report.outcome, BatchOutcome::Performed { certain: false });
 }
 
 #[tokio::test(start_paused = true)]
@@ -120,8 +120,8 @@ async fn a_delete_that_was_done_and_not_told_is_found_done() {
     let pod = world.drained("w-0").await;
     world.misreport_once(Verb::Delete);
     let report = world.perform(vec![delete_drained(&pod)]).await;
-    assert_eq!((report.count(Deed::Deleted), report.failures), (1, vec![]));
-    assert_eq!(report.verdict, Verdict::Performed { certain: true });
+    assert_eq!((report.count(WriteKind::PodDeleted), report.failures), (1, vec![]));
+    assert_eq!(report.outcome, BatchOutcome::Performed { certain: true });
 }
 
 #[tokio::test(start_paused = true)]
@@ -130,8 +130,8 @@ async fn a_batch_that_was_left_open_keeps_the_next_one_waiting() {
     world.slurm.inject_on(Method::POST, "/nodes/", Fault::Lost { applied: true });
     world.perform(vec![Effect::Drain(drain_of("w-0"))]).await;
     let next = world.perform(vec![world.new_pod("w-1")]).await;
-    assert!(matches!(next.verdict, Verdict::Wait(expectations::WaitReason::OpenBatch)), "{next:?}");
+    assert!(matches!(next.outcome, BatchOutcome::Wait(expectations::WaitReason::OpenBatch)), "{next:?}");
     sleep(seconds(61)).await;
     let next = world.perform(vec![world.new_pod("w-1")]).await;
-    assert_eq!(next.verdict, Verdict::Performed { certain: true });
+    assert_eq!(next.outcome, BatchOutcome::Performed { certain: true });
 }

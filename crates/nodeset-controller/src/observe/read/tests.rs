@@ -25,8 +25,8 @@ async fn sssd_conf_is_read_once_after_each_change() {
     let reached = fixture::reached(slurm.clone(), slurm.clock(), drop);
     let clock: expectations::Clock = Arc::new(|| Duration::ZERO);
     let service = fixture::embedded("r", Limits::default(), Predecessor::Settled, clock.clone());
-    let edges = fixture::edges("r", api.client("operator"), reached.clusters.clone(), service, clock);
-    let world = fixture::world(edges, reached.controllers.clone());
+    let executor = fixture::executor("r", api.client("operator"), reached.clusters.clone(), service, clock);
+    let sources = fixture::sources(&executor, reached.controllers.clone());
     let ssh = json!({ "enabled": true, "sssdConfRef": { "name": "sssd", "key": "sssd.conf" } });
     let nodeset = Arc::new(fixture::nodeset(&json!({ "ssh": ssh })));
     let requests = Arc::new(AtomicUsize::default());
@@ -37,10 +37,10 @@ async fn sssd_conf_is_read_once_after_each_change() {
             fate
         });
     };
-    let read = async || observe(&nodeset, &world).await.sssd_conf.map_err(|error| error.to_string());
+    let read = async || observe(&nodeset, &sources).await.sssd_conf.map_err(|error| error.to_string());
     let changes = || {
         let secret: PartialObjectMeta<Secret> = serde_json::from_value(sssd("")).unwrap();
-        world.secret_hashes.observe(&Event::Apply(secret));
+        sources.secret_hashes.observe(&Event::Apply(secret));
     };
 
     answers(Fate::Served);

@@ -55,7 +55,7 @@ const WISH: &str = "SlurmOperatorMaint-gpu starts 2023-03-28T12:40:00Z for 30 mi
 #[case::updating(replicas(4).workers(4).worker("gpu-3", &outdated()), "Draining",
     "1 worker is draining until no job is left (gpu-3); updating: 3 of 4 workers are up to date")]
 #[case::on_delete_with_too_few(on_delete().workers(4).worker("gpu-1", &outdated()), "Creating",
-    "creating 1 worker; 1 worker is outdated until somebody deletes the pod (gpu-1)")]
+    "creating 1 worker; 1 worker is outdated until the pod is deleted (gpu-1)")]
 #[case::in_the_reservation(scheduled().worker("gpu-0", &outdated()).worker("gpu-1", &chosen()).slurm_node(
     json!({ "name": "gpu-1", "state": ["ALLOCATED", "DRAIN", "MAINTENANCE"], "reason": "slurm-operator: update",
         "reservation": "SlurmOperatorMaint-gpu" })), "Draining",
@@ -64,25 +64,25 @@ const WISH: &str = "SlurmOperatorMaint-gpu starts 2023-03-28T12:40:00Z for 30 mi
 #[case::registering_while_slurm_is_silent(replicas(1).workers(1).unknown(), "Registering",
     "1 worker is not known to be registered in Slurm (gpu-0)")]
 #[case::ending(replicas(1).workers(1).worker("gpu-1", &json!({ "metadata": { "deletionTimestamp": minute(50) } })),
-    "Ending", "1 worker is ending (gpu-1)")]
+    "Ending", "1 worker is terminating (gpu-1)")]
 #[case::waiting_for_slurm(replicas(0).worker("gpu-0", &seen("Idle")).unknown(), "AwaitingSlurm",
-    "1 worker is to leave, waiting for word from Slurm since 2023-03-28T11:40:00Z: slurmrestd cannot be reached (gpu-0)")]
+    "1 worker is to be removed, waiting for an answer from Slurm since 2023-03-28T11:40:00Z: slurmrestd cannot be reached (gpu-0)")]
 #[case::waiting_for_a_slurm_that_was(replicas(0).worker("gpu-0", &seen("Idle")).view(View::NotExpected), "AwaitingSlurm",
-    "1 worker is to leave, waiting for word from Slurm, which is not there any more (gpu-0)")]
+    "1 worker is to be removed, waiting for an answer from Slurm, which has no RestApi any more (gpu-0)")]
 #[case::deleting(replicas(2).workers(1).slurm("gpu-0", &["IDLE"], "").nodeset(deleted), "Deleting",
-    "its deletion waits for 1 worker to leave; annotation nodeset.slinky.slurm.net/force-delete=true ends it without \
+    "the deletion waits for 1 worker to be removed; annotation nodeset.slinky.slurm.net/force-delete=true ends it without \
      waiting; 1 worker is draining until no job is left (gpu-0)")]
 #[case::deleting_with_jobs(replicas(2).jobs("gpu", 3).nodeset(deleted), "Deleting",
-    "its deletion waits for 3 job records that still name its partition; annotation \
+    "the deletion waits for 3 job records that still name its partition; annotation \
      nodeset.slinky.slurm.net/force-delete=true ends it without waiting")]
 #[case::deleting_without_slurm(replicas(2).unknown().nodeset(deleted), "Deleting",
-    "its deletion waits for Slurm to tell which job records name its partition; annotation \
+    "the deletion waits for Slurm to list the job records that name its partition; annotation \
      nodeset.slinky.slurm.net/force-delete=true ends it without waiting")]
 #[case::deleting_while_open(replicas(2).jobs("gpu", 0).open(&["gpu"]).nodeset(deleted), "Deleting",
-    "its deletion waits for its partition to take no new jobs; annotation \
+    "the deletion waits for its partition to take no new jobs; annotation \
      nodeset.slinky.slurm.net/force-delete=true ends it without waiting")]
 #[case::deleted(replicas(2).jobs("other", 1).open(&["other"]).nodeset(deleted), "Deleting",
-    "its deletion waits for nothing")]
+    "the finalizers are being removed")]
 fn what_is_under_way_is_told(#[case] fixture: Fixture, #[case] reason: &str, #[case] message: &str) {
     let status = told(&fixture);
     assert_eq!(condition(&status, PROGRESSING), ("True", reason, message));
@@ -91,7 +91,7 @@ fn what_is_under_way_is_told(#[case] fixture: Fixture, #[case] reason: &str, #[c
 /// An update that waits for a person, or for its time, keeps nobody from relying on the workers.
 #[rstest]
 #[case::on_delete(on_delete().workers(5).worker("gpu-1", &outdated()), "Outdated",
-    "1 worker is outdated until somebody deletes the pod (gpu-1)")]
+    "1 worker is outdated until the pod is deleted (gpu-1)")]
 #[case::scheduled(unreserved(scheduled().worker("gpu-1", &outdated())), "UpdateScheduled",
     "1 worker is outdated until a reservation for updates begins (gpu-1)")]
 #[case::reserved(reserved(scheduled().worker("gpu-1", &outdated()), 120), "UpdateScheduled",
@@ -104,7 +104,9 @@ fn what_waits_for_a_person_or_its_time_is_not_under_way(
 ) {
     let status = told(&fixture);
     assert_eq!(condition(&status, PROGRESSING), ("False", reason, message));
-    assert_eq!(condition(&status, READY), ("True", AS_EXPECTED, ""));
+    let (is_ready, reason, message) = condition(&status, READY);
+    assert_eq!((is_ready, reason), ("True", AS_EXPECTED));
+    assert!(message.ends_with("workers available, registered in Slurm"), "{message}");
     assert_eq!(condition(&status, DEGRADED).0, "False");
 }
 
@@ -135,19 +137,22 @@ fn those_that_wait_for_others_and_for_their_next_try_are_told() {
     let status = told(&fixture);
     let (_, _, message) = condition(&status, PROGRESSING);
     assert!(
-        message.contains("1 worker is to be replaced as soon as enough others are available (gpu-1)"),
+        message.contains("1 worker is to be replaced when enough others are available (gpu-1)"),
         "{message}"
     );
-    assert!(message.contains("1 worker is finished, and made anew after a pause (gpu-0)"), "{message}");
+    assert!(
+        message.contains("1 worker is finished, and will be re-created after a backoff (gpu-0)"),
+        "{message}"
+    );
 }
 
 #[test]
 fn effects_that_wait_are_told_as_long_as_there_are_some() {
-    let effects = EffectsState { errors: vec![], waiting: Some("an earlier batch is open".to_owned()) };
+    let effects = Execution { errors: vec![], waiting: Some("an earlier batch is open".to_owned()) };
     let status = told_at(&replicas(2).workers(1), &effects, 60);
     assert_eq!(
         condition(&status, PROGRESSING),
-        ("True", "Creating", "creating 1 worker; changes wait: an earlier batch is open")
+        ("True", "Creating", "creating 1 worker; writes wait for an earlier batch is open")
     );
     let mirrored = Fixture::new(&json!({ "replicas": 0 }));
     assert_eq!(condition(&told_at(&mirrored, &effects, 60), PROGRESSING).0, "False");
@@ -157,7 +162,7 @@ fn effects_that_wait_are_told_as_long_as_there_are_some() {
 fn what_failed_is_told_once_each_as_long_as_something_is_left_to_do() {
     let failures = ["gpu-1: refused", "gpu-1: refused", "gpu-2: refused", "gpu-3: refused", "gpu-4: late"];
     let errors = failures.into_iter().map(|text| ("Rejected", text.to_owned())).collect();
-    let effects = EffectsState { errors, waiting: None };
+    let effects = Execution { errors, waiting: None };
     let expected = ("True", "Rejected", "gpu-1: refused, gpu-2: refused, gpu-3: refused and 1 more");
     let status = told_at(&replicas(2).workers(1), &effects, 60);
     assert_eq!(condition(&status, DEGRADED), expected);
@@ -184,13 +189,17 @@ fn silence_becomes_trouble(#[case] minutes: i64, #[case] degraded: &str) {
     let fixture = two(&seen("Idle")).unknown();
     let before = told(&fixture);
     assert_eq!(
-        again(&fixture.observed, &fixture.plan(), &before, minute(60)),
+        status_changes_in(&fixture.observed, &fixture.plan(), &before, minute(60)),
         Some(Duration::from_secs(301))
     );
-    assert_eq!(again(&fixture.observed, &fixture.plan(), &before, minute(65)), None, "it was told");
+    assert_eq!(
+        status_changes_in(&fixture.observed, &fixture.plan(), &before, minute(65)),
+        None,
+        "it was told"
+    );
     let since = ("Unknown", "NotAnswering", "slurmrestd cannot be reached");
     assert_eq!(condition(&before, SLURM_REACHABLE), since);
-    let status = told_at(&written(fixture, before), &EffectsState::default(), minutes);
+    let status = told_at(&written(fixture, before), &Execution::default(), minutes);
     let (holds, reason, message) = condition(&status, DEGRADED);
     assert_eq!(holds, degraded);
     if holds == "True" {
@@ -210,7 +219,7 @@ fn a_silence_since_the_end_of_time_is_no_trouble_yet() {
     let mut before = told(&fixture);
     let unreachable_for = before.conditions.iter_mut().find(|condition| condition.type_ == SLURM_REACHABLE);
     unreachable_for.unwrap().last_transition_time = Time(Timestamp::MAX);
-    assert!(again(&fixture.observed, &fixture.plan(), &before, minute(60)).is_some());
+    assert!(status_changes_in(&fixture.observed, &fixture.plan(), &before, minute(60)).is_some());
     assert_eq!(condition(&told(&written(fixture, before)), DEGRADED).0, "False");
 }
 
@@ -236,7 +245,7 @@ fn the_reservation_is_remembered_when_slurm_has_ended_it() {
     assert_eq!((created.last_transition_time.0, created.observed_generation), (minute(60), Some(1)));
     let gone =
         written(unreserved(scheduled()), status).nodeset(|nodeset| nodeset.metadata.generation = Some(4));
-    let status = told_at(&gone, &EffectsState::default(), 200);
+    let status = told_at(&gone, &Execution::default(), 200);
     assert_eq!(condition(&status, RESERVATION_CREATED), ("False", "NotExists", WISH));
     let gone = find(&status.conditions, RESERVATION_CREATED).unwrap();
     assert_eq!((gone.last_transition_time.0, gone.observed_generation), (minute(200), Some(4)));
@@ -254,9 +263,8 @@ fn a_reservation_that_nobody_wants_is_not_told(#[case] change: fn(&mut NodeSet))
 
 #[test]
 fn a_refused_reservation_is_told() {
-    let effects =
-        EffectsState { errors: vec![("Rejected", "reservation refused".to_owned())], waiting: None };
-    let moved = written(reserved(scheduled(), 180), with(RESERVATION_CREATED, "True", "Created", ""));
+    let effects = Execution { errors: vec![("Rejected", "reservation refused".to_owned())], waiting: None };
+    let moved = written(reserved(scheduled(), 180), with_condition(RESERVATION_CREATED, "True", "Created"));
     let status = told_at(&moved, &effects, 60);
     assert_eq!(condition(&status, DEGRADED), ("True", "Rejected", "reservation refused"));
 }
@@ -271,12 +279,15 @@ fn homeless(since: i64) -> Value {
 #[test]
 fn a_worker_that_no_node_takes_is_trouble_after_a_while() {
     let fixture = replicas(2).worker("gpu-0", &homeless(60)).worker("gpu-1", &homeless(60));
-    let before = told_at(&fixture, &EffectsState::default(), 60);
+    let before = told_at(&fixture, &Execution::default(), 60);
     assert_eq!(condition(&before, DEGRADED).0, "False");
-    assert_eq!(again(&fixture.observed, &fixture.plan(), &before, minute(60)), Some(Duration::from_secs(31)));
-    let after = told_at(&fixture, &EffectsState::default(), 61);
+    assert_eq!(
+        status_changes_in(&fixture.observed, &fixture.plan(), &before, minute(60)),
+        Some(Duration::from_secs(31))
+    );
+    let after = told_at(&fixture, &Execution::default(), 61);
     let text =
-        "no Kubernetes node takes 2 workers: 0/3 nodes are available: 3 node(s) didn't match. (gpu-0, gpu-1)";
+        "no Kubernetes node fits 2 workers: 0/3 nodes are available: 3 node(s) didn't match. (gpu-0, gpu-1)";
     assert_eq!(condition(&after, DEGRADED), ("True", "Unschedulable", text));
     assert_eq!(condition(&after, READY), ("False", "Unschedulable", text));
 }

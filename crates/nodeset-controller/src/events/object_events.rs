@@ -1,4 +1,4 @@
-//! What is told of single objects, so that many of them do not become many Events.
+//! Events about single objects, condensed: many objects of one topic share one Event.
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -6,8 +6,8 @@ use kube::Resource;
 use operator_runtime::events::{EventType, NewEvent};
 use std::collections::BTreeMap;
 
-/// How many objects of one batch get an Event each. More share one, which names as many of them.
-const FEW: usize = 10;
+/// Up to so many objects of a topic get an Event each; more share one, which names so many of them.
+const SEPARATE: usize = 10;
 
 /// What happened to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -19,26 +19,26 @@ pub enum Topic {
     PodUnregistered,
     PodDeleted,
     PodNotDeleted,
-    NodeForgotten,
+    NodeRecordDeleted,
     NodeCordoned,
     DaemonFailed,
     DaemonSucceeded,
     DaemonRenamed,
 }
 
-/// An object to tell of.
+/// The object of an Event.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Subject {
     /// Its name.
     pub name: String,
-    /// What else there is to say.
+    /// Details; their meaning depends on the topic.
     pub detail: String,
-    /// The object, if it is one of Kubernetes.
+    /// Reference to the object, if it is a Kubernetes object that exists.
     pub reference: Option<ObjectReference>,
 }
 
 impl Subject {
-    /// An object that is there.
+    /// An existing Kubernetes object.
     pub fn of<K: Resource<DynamicType = ()>>(object: &ObjectMeta, detail: String) -> Self {
         let reference = ObjectReference {
             api_version: Some(K::api_version(&()).into_owned()),
@@ -52,25 +52,25 @@ impl Subject {
     }
 }
 
-/// What there is to tell.
+/// Objects by topic.
 #[derive(Debug, Default)]
-pub struct Notices(BTreeMap<Topic, Vec<Subject>>);
+pub struct ObjectEvents(BTreeMap<Topic, Vec<Subject>>);
 
-impl Notices {
-    /// Something happened to an object.
-    pub fn tell(&mut self, topic: Topic, subject: Subject) {
+impl ObjectEvents {
+    /// Adds an object.
+    pub fn add(&mut self, topic: Topic, subject: Subject) {
         self.0.entry(topic).or_default().push(subject);
     }
 
-    /// A notice for each object if there are few, or one for all.
+    /// One Event per object for few objects, or one for all.
     pub fn condensed(&self) -> Vec<NewEvent> {
         let condensed = |(topic, subjects): (&Topic, &Vec<Subject>)| match subjects.as_slice() {
-            [first, ..] if subjects.len() > FEW => {
-                vec![topic.notice(topic.note_of_all(first, subjects), None)]
+            [first, ..] if subjects.len() > SEPARATE => {
+                vec![topic.event(topic.note_for_all(first, subjects), None)]
             }
             few => few
                 .iter()
-                .map(|subject| topic.notice(topic.note_of_one(subject), subject.reference.clone()))
+                .map(|subject| topic.event(topic.note_for_one(subject), subject.reference.clone()))
                 .collect(),
         };
         self.0.iter().flat_map(condensed).collect()
@@ -78,7 +78,7 @@ impl Notices {
 }
 
 impl Topic {
-    fn note_of_one(self, Subject { name, detail, .. }: &Subject) -> String {
+    fn note_for_one(self, Subject { name, detail, .. }: &Subject) -> String {
         match self {
             Self::ClaimCreated => format!("create Claim: {name} Pod {detail}"),
             Self::ClaimNotCreated => format!("create Claim: {name} {detail}"),
@@ -89,7 +89,7 @@ impl Topic {
             }
             Self::PodDeleted => format!("Deleted pod: {name}"),
             Self::PodNotDeleted => format!("Error deleting: {detail}"),
-            Self::NodeForgotten => format!("Deleted defunct Slurm node {name}: {detail}"),
+            Self::NodeRecordDeleted => format!("Deleted defunct Slurm node {name}: {detail}"),
             Self::NodeCordoned => format!("Cordoning Pod {name}: Kubernetes node {detail} was cordoned"),
             Self::DaemonFailed => {
                 format!("Found failed daemon pod {name} on node {detail}, will try to kill it")
@@ -101,9 +101,9 @@ impl Topic {
         }
     }
 
-    fn note_of_all(self, first: &Subject, subjects: &[Subject]) -> String {
-        let some: Vec<&str> = subjects.iter().take(FEW).map(|subject| subject.name.as_str()).collect();
-        let names = format!("{} and {} more", some.join(", "), subjects.len() - FEW);
+    fn note_for_all(self, first: &Subject, subjects: &[Subject]) -> String {
+        let some: Vec<&str> = subjects.iter().take(SEPARATE).map(|subject| subject.name.as_str()).collect();
+        let names = format!("{} and {} more", some.join(", "), subjects.len() - SEPARATE);
         match self {
             Self::ClaimCreated => format!("create Claims: {names}"),
             Self::ClaimNotCreated => format!("create Claims: {names}; the first {}", first.detail),
@@ -114,7 +114,7 @@ impl Topic {
             }
             Self::PodDeleted => format!("Deleted pods: {names}"),
             Self::PodNotDeleted => format!("Error deleting {names}: {}", first.detail),
-            Self::NodeForgotten => format!("Deleted defunct Slurm nodes {names}"),
+            Self::NodeRecordDeleted => format!("Deleted defunct Slurm nodes {names}"),
             Self::NodeCordoned => format!("Cordoning Pods {names}: their Kubernetes nodes were cordoned"),
             Self::DaemonFailed => format!("Found failed daemon pods {names}, will try to kill them"),
             Self::DaemonSucceeded => format!("Found succeeded daemon pods {names}, will try to delete them"),
@@ -122,14 +122,14 @@ impl Topic {
         }
     }
 
-    fn notice(self, note: String, related: Option<ObjectReference>) -> NewEvent {
+    fn event(self, note: String, related: Option<ObjectReference>) -> NewEvent {
         let (type_, reason, action) = match self {
             Self::ClaimCreated | Self::PodCreated => (EventType::Normal, "SuccessfulCreate", "Create"),
             Self::ClaimNotCreated | Self::PodNotCreated => (EventType::Warning, "FailedCreate", "Create"),
             Self::PodUnregistered => (EventType::Warning, "SlurmNodeNotRegistered", "Delete"),
             Self::PodDeleted => (EventType::Normal, "SuccessfulDelete", "Delete"),
             Self::PodNotDeleted => (EventType::Warning, "FailedDelete", "Delete"),
-            Self::NodeForgotten => (EventType::Normal, "DefunctSlurmNodePruned", "Delete"),
+            Self::NodeRecordDeleted => (EventType::Normal, "DefunctSlurmNodePruned", "Delete"),
             Self::NodeCordoned => (EventType::Normal, "NodeCordon", "Cordon"),
             Self::DaemonFailed => (EventType::Warning, "FailedDaemonPod", "Info"),
             Self::DaemonSucceeded => (EventType::Normal, "SucceededDaemonPod", "Info"),
@@ -141,26 +141,26 @@ impl Topic {
 
 #[cfg(test)]
 mod tests {
-    use super::{Notices, Subject, Topic};
+    use super::{ObjectEvents, Subject, Topic};
     use k8s_openapi::api::core::v1::ObjectReference;
     use rstest::rstest;
 
-    fn told(topic: Topic, count: usize) -> Vec<(String, Option<String>)> {
-        let mut notices = Notices::default();
+    fn notes(topic: Topic, count: usize) -> Vec<(String, Option<String>)> {
+        let mut events = ObjectEvents::default();
         for number in 0..count {
             let name = format!("w-{number}");
             let reference = ObjectReference { name: Some(name.clone()), ..ObjectReference::default() };
-            notices.tell(topic, Subject { name, detail: "quota".to_owned(), reference: Some(reference) });
+            events.add(topic, Subject { name, detail: "quota".to_owned(), reference: Some(reference) });
         }
-        let notices = notices.condensed().into_iter();
-        notices.map(|notice| (notice.note, notice.related.and_then(|object| object.name))).collect()
+        let events = events.condensed().into_iter();
+        events.map(|event| (event.note, event.related.and_then(|object| object.name))).collect()
     }
 
     #[test]
-    fn few_objects_are_told_of_one_by_one() {
-        let notices = told(Topic::PodCreated, 10);
-        assert_eq!(notices.len(), 10);
-        assert_eq!(notices[9], ("Created pod: w-9".to_owned(), Some("w-9".to_owned())));
+    fn few_objects_get_an_event_each() {
+        let notes = notes(Topic::PodCreated, 10);
+        assert_eq!(notes.len(), 10);
+        assert_eq!(notes[9], ("Created pod: w-9".to_owned(), Some("w-9".to_owned())));
     }
 
     #[rstest]
@@ -169,7 +169,7 @@ mod tests {
         Topic::PodNotDeleted,
         "Error deleting w-0, w-1, w-2, w-3, w-4, w-5, w-6, w-7, w-8, w-9 and 1 more: quota"
     )]
-    fn many_objects_share_a_notice(#[case] topic: Topic, #[case] note: &str) {
-        assert_eq!(told(topic, 11), [(note.to_owned(), None)]);
+    fn many_objects_share_an_event(#[case] topic: Topic, #[case] note: &str) {
+        assert_eq!(notes(topic, 11), [(note.to_owned(), None)]);
     }
 }

@@ -1,14 +1,13 @@
-//! What a plan sets out to do, for people: every undertaking is told of when it begins, and many of one kind together.
-//! No I/O.
+//! Events that announce what a plan starts: scaling, updates, cordons. Each operation is published once, when it starts, and
+//! many of one kind in one Event.
 //!
-//! Pods carry the mark by which they were chosen to leave. So a process that takes over tells of those that it chooses
-//! itself, and of nothing that is under way.
+//! Pods that were chosen for removal carry a mark. So a process that takes over announces the pods that it chooses itself,
+//! and none that were chosen before.
 
-use crate::execute::{Notices, Subject, Topic};
+use super::object_events::{ObjectEvents, Subject, Topic};
 use crate::node_facts::expected_hostname;
 use crate::observe::Observed;
 use crate::plan::{DeleteReason, Effect, Plan};
-use crate::status::is_creating;
 use crate::worker::{Cause, Worker};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
@@ -17,74 +16,74 @@ use slinky_api::labels::POD_HOSTNAME;
 use slinky_api::v1beta1::{ScalingMode, UpdateStrategyType};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is done, to many pods or to one.
+/// An operation that a plan starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Undertaking {
-    /// Pods are made until there are enough.
+enum Operation {
+    /// Creates pods up to the desired number.
     ScaleUp,
-    /// A pod that is not wanted any more leaves.
+    /// Removes a pod.
     ScaleDown,
-    /// A pod with an old template is replaced.
+    /// Replaces a pod of an old revision.
     Update {
-        /// Whether it serves until then.
+        /// Whether the pod is healthy.
         healthy: bool,
     },
-    /// Something that is told of each pod, if there are few.
-    Of(Topic),
+    /// An operation on one pod.
+    OnPod(Topic),
 }
 
-/// The undertakings of one NodeSet that were told of and are not done: what, and the pod or the number of pods that it
-/// is about. `None` until this process has looked.
+/// The unfinished operations of one NodeSet that were announced, each with the UID of its pod or the desired number of pods.
+/// `None` before the first plan of this process.
 #[derive(Debug, Default)]
-pub struct Announced(Option<BTreeSet<(Undertaking, String)>>);
+pub struct Published(Option<BTreeSet<(Operation, String)>>);
 
-/// What to tell of a plan, given what was told before.
-pub fn announce(observed: &Observed, plan: &Plan, announced: &mut Announced) -> Vec<NewEvent> {
-    let begun = undertakings(observed, plan);
-    let before = announced.0.take().unwrap_or_else(|| inherited(observed, plan));
-    let news: Vec<_> = begun.iter().filter(|(key, _)| !before.contains(key)).collect();
-    let count = |wanted| news.iter().filter(|((undertaking, _), _)| *undertaking == wanted).count();
-    let mut told: Vec<NewEvent> = vec![];
-    if count(Undertaking::ScaleUp) > 0 {
+/// The Events for operations of a plan that were not announced before.
+pub fn plan_events(observed: &Observed, plan: &Plan, published: &mut Published) -> Vec<NewEvent> {
+    let begun = operations(observed, plan);
+    let before = published.0.take().unwrap_or_else(|| inherited(observed, plan));
+    let started: Vec<_> = begun.iter().filter(|(key, _)| !before.contains(key)).collect();
+    let count = |wanted| started.iter().filter(|((operation, _), _)| *operation == wanted).count();
+    let mut events: Vec<NewEvent> = vec![];
+    if count(Operation::ScaleUp) > 0 {
         let creates = plan.effects.iter().filter(|effect| effect.is_create()).count();
-        // A plan makes no more than some at a time.
+        // One plan creates a limited number of pods.
         let missing = creates.max(plan.desired.saturating_sub(plan.workers.len()));
-        told.push(scaling(observed, plan, missing, true));
+        events.push(scaling(observed, plan, missing, true));
     }
-    let leaving = count(Undertaking::ScaleDown);
+    let leaving = count(Operation::ScaleDown);
     if leaving > 0 {
-        told.push(scaling(observed, plan, leaving, false));
+        events.push(scaling(observed, plan, leaving, false));
     }
     for healthy in [false, true] {
-        let count = count(Undertaking::Update { healthy });
-        told.extend((count > 0).then(|| update(observed, count, healthy)));
+        let count = count(Operation::Update { healthy });
+        events.extend((count > 0).then(|| update(observed, count, healthy)));
     }
-    let mut notices = Notices::default();
-    for ((undertaking, _), subject) in news {
-        if let (Undertaking::Of(topic), Some(subject)) = (undertaking, subject) {
-            notices.tell(*topic, subject.clone());
+    let mut object_events = ObjectEvents::default();
+    for ((operation, _), subject) in started {
+        if let (Operation::OnPod(topic), Some(subject)) = (operation, subject) {
+            object_events.add(*topic, subject.clone());
         }
     }
-    told.extend(notices.condensed());
-    announced.0 = Some(begun.into_keys().collect());
-    told
+    events.extend(object_events.condensed());
+    published.0 = Some(begun.into_keys().collect());
+    events
 }
 
-type Undertakings = BTreeMap<(Undertaking, String), Option<Subject>>;
+type Operations = BTreeMap<(Operation, String), Option<Subject>>;
 
-/// What an earlier process told, as far as the status shows it.
-fn inherited(observed: &Observed, plan: &Plan) -> BTreeSet<(Undertaking, String)> {
-    is_creating(&observed.nodeset).then(|| scale_up(plan)).into_iter().collect()
+/// The operations that an earlier process announced, as far as the status shows them.
+fn inherited(observed: &Observed, plan: &Plan) -> BTreeSet<(Operation, String)> {
+    observed.is_creating().then(|| scale_up(plan)).into_iter().collect()
 }
 
-/// Pods that are made one after another until there are enough are one undertaking.
-fn scale_up(plan: &Plan) -> (Undertaking, String) {
-    (Undertaking::ScaleUp, plan.desired.to_string())
+/// All creates up to one desired number are one operation.
+fn scale_up(plan: &Plan) -> (Operation, String) {
+    (Operation::ScaleUp, plan.desired.to_string())
 }
 
-/// What the plan begins.
-fn undertakings(observed: &Observed, plan: &Plan) -> Undertakings {
-    let mut begun = Undertakings::new();
+/// The operations that the plan starts or continues.
+fn operations(observed: &Observed, plan: &Plan) -> Operations {
+    let mut begun = Operations::new();
     if plan.effects.is_empty() {
         return begun;
     }
@@ -110,14 +109,14 @@ fn undertakings(observed: &Observed, plan: &Plan) -> Undertakings {
             | Effect::DeleteNodeRecord { .. } => continue,
         };
         let Some(worker) = workers.get(&Some(pod.uid.as_str())) else { continue };
-        if let Some((undertaking, subject)) = choice.told(observed, plan, worker) {
-            begun.insert((undertaking, pod.uid.clone()), subject);
+        if let Some((operation, subject)) = choice.operation(observed, plan, worker) {
+            begun.insert((operation, pod.uid.clone()), subject);
         }
     }
     begun
 }
 
-/// How a pod was chosen.
+/// How the plan chose a pod.
 #[derive(Clone, Copy)]
 enum Choice {
     Marked(Cause),
@@ -125,13 +124,13 @@ enum Choice {
 }
 
 impl Choice {
-    /// What this begins for a worker, and what to say of it; `None` if it goes on with what was begun before.
-    fn told(
+    /// The operation that starts for a worker; `None` if it continues one.
+    fn operation(
         self,
         observed: &Observed,
         plan: &Plan,
         worker: &Worker,
-    ) -> Option<(Undertaking, Option<Subject>)> {
+    ) -> Option<(Operation, Option<Subject>)> {
         let renamed = new_hostname(observed, worker);
         let outdated = worker.hash != plan.revisions.hash;
         let cause = match self {
@@ -140,32 +139,32 @@ impl Choice {
             Self::Deleted(DeleteReason::Outdated | DeleteReason::Renamed) => Cause::Update,
             Self::Deleted(DeleteReason::Failed) => return ended(worker, Topic::DaemonFailed),
             Self::Deleted(DeleteReason::Succeeded) => return ended(worker, Topic::DaemonSucceeded),
-            // The first is told when it is done; the second ends what never began.
+            // The first is published when the pod is deleted; the second deletes a pod that never ran.
             Self::Deleted(DeleteReason::Unregistered | DeleteReason::NodeGone) => return None,
         };
         if worker.is_marked(cause) {
             return None;
         }
         match (cause, renamed) {
-            (Cause::ScaleIn, _) => Some((Undertaking::ScaleDown, None)),
-            (Cause::Node, _) => Some(of_one(worker, Topic::NodeCordoned, host(worker))),
-            (Cause::Update, Some(name)) => Some(of_one(worker, Topic::DaemonRenamed, name)),
+            (Cause::ScaleIn, _) => Some((Operation::ScaleDown, None)),
+            (Cause::Node, _) => Some(on_pod(worker, Topic::NodeCordoned, host(worker))),
+            (Cause::Update, Some(name)) => Some(on_pod(worker, Topic::DaemonRenamed, name)),
             (Cause::Update, None) => {
-                outdated.then(|| (Undertaking::Update { healthy: worker.is_healthy() }, None))
+                outdated.then(|| (Operation::Update { healthy: worker.is_healthy() }, None))
             }
         }
     }
 }
 
-fn of_one(worker: &Worker, topic: Topic, detail: String) -> (Undertaking, Option<Subject>) {
+fn on_pod(worker: &Worker, topic: Topic, detail: String) -> (Operation, Option<Subject>) {
     let subject = Subject::of::<Pod>(&worker.pod.metadata, detail);
     let name = format!("{}/{}", worker.pod.namespace().unwrap_or_default(), subject.name);
-    (Undertaking::Of(topic), Some(Subject { name, ..subject }))
+    (Operation::OnPod(topic), Some(Subject { name, ..subject }))
 }
 
-/// A worker on its Kubernetes node that ended; numbered ones are made anew without words.
-fn ended(worker: &Worker, topic: Topic) -> Option<(Undertaking, Option<Subject>)> {
-    is_daemon(worker).then(|| of_one(worker, topic, host(worker)))
+/// The replacement of a finished DaemonSet-mode worker; numbered workers are replaced without an Event.
+fn ended(worker: &Worker, topic: Topic) -> Option<(Operation, Option<Subject>)> {
+    is_daemon(worker).then(|| on_pod(worker, topic, host(worker)))
 }
 
 fn is_daemon(worker: &Worker) -> bool {
@@ -176,12 +175,12 @@ fn host(worker: &Worker) -> String {
     worker.node.clone().unwrap_or_default()
 }
 
-/// Which hostname a worker has and which it should have, if that is another one.
+/// The change of hostname that a DaemonSet-mode worker needs.
 fn new_hostname(observed: &Observed, worker: &Worker) -> Option<String> {
     let host = observed.nodes.get(worker.node.as_ref()?).filter(|_| is_daemon(worker))?;
-    let has = worker.pod.labels().get(POD_HOSTNAME).map_or("", String::as_str);
-    let should = expected_hostname(host);
-    (has != should).then(|| format!("hostname changed from {has:?} to {should:?}"))
+    let current = worker.pod.labels().get(POD_HOSTNAME).map_or("", String::as_str);
+    let expected = expected_hostname(host);
+    (current != expected).then(|| format!("hostname changed from {current:?} to {expected:?}"))
 }
 
 fn scaling(observed: &Observed, plan: &Plan, count: usize, up: bool) -> NewEvent {
@@ -193,7 +192,7 @@ fn scaling(observed: &Observed, plan: &Plan, count: usize, up: bool) -> NewEvent
         }
         ScalingMode::DaemonSet => format!("{verb} {count} daemon Pod(s)"),
     };
-    notice(reason, action, note)
+    event(reason, action, note)
 }
 
 fn update(observed: &Observed, count: usize, healthy: bool) -> NewEvent {
@@ -204,15 +203,15 @@ fn update(observed: &Observed, count: usize, healthy: bool) -> NewEvent {
     };
     match observed.nodeset.spec.effective_update_strategy().type_ {
         UpdateStrategyType::ScheduledUpdate => {
-            notice("Scheduled Update", "ScheduledUpdate", format!("Scheduled update: {what}"))
+            event("Scheduled Update", "ScheduledUpdate", format!("Scheduled update: {what}"))
         }
         UpdateStrategyType::RollingUpdate | UpdateStrategyType::OnDelete => {
-            notice("RollingUpdate", "RollingUpdate", format!("Rolling update: {what}"))
+            event("RollingUpdate", "RollingUpdate", format!("Rolling update: {what}"))
         }
     }
 }
 
-fn notice(reason: &str, action: &str, note: String) -> NewEvent {
+fn event(reason: &str, action: &str, note: String) -> NewEvent {
     let type_ = EventType::Normal;
     NewEvent { type_, reason: reason.to_owned(), action: action.to_owned(), note, related: None }
 }

@@ -1,25 +1,25 @@
 use super::*;
+use crate::execute::Execution;
 use crate::plan::fixture::Fixture;
 use crate::plan::testing::{merge, minute};
 use crate::slurm::View;
-use crate::status::{EffectsState, status};
+use crate::status::status;
 use rstest::rstest;
 use serde_json::{Value, json};
 
 /// What is told of a fixture: type, reason, action, note, and the pod that it names.
-fn told(fixture: &Fixture, announced: &mut Announced) -> Vec<String> {
-    let notices = announce(&fixture.observed, &fixture.plan(), announced).into_iter();
-    let text = |notice: NewEvent| {
-        let pod =
-            notice.related.and_then(|pod| pod.name).map(|name| format!(" [{name}]")).unwrap_or_default();
-        format!("{:?} {} {}: {}{pod}", notice.type_, notice.reason, notice.action, notice.note)
+fn events(fixture: &Fixture, published: &mut Published) -> Vec<String> {
+    let events = plan_events(&fixture.observed, &fixture.plan(), published).into_iter();
+    let text = |event: NewEvent| {
+        let pod = event.related.and_then(|pod| pod.name).map(|name| format!(" [{name}]")).unwrap_or_default();
+        format!("{:?} {} {}: {}{pod}", event.type_, event.reason, event.action, event.note)
     };
-    notices.map(text).collect()
+    events.map(text).collect()
 }
 
 /// What a process that has just begun tells of a fixture.
-fn told_first(fixture: &Fixture) -> Vec<String> {
-    told(fixture, &mut Announced::default())
+fn first_events(fixture: &Fixture) -> Vec<String> {
+    events(fixture, &mut Published::default())
 }
 
 fn replicas(count: i32) -> Fixture {
@@ -102,9 +102,9 @@ fn cordoned() -> Fixture {
 #[case::unregistered(replicas(2).workers(2).without_slurm_node("gpu-1"), &[])]
 #[case::unknown(replicas(0).workers(2).unknown(), &[])]
 fn what_begins_is_told_once(#[case] fixture: Fixture, #[case] expected: &[&str]) {
-    let mut announced = Announced::default();
-    assert_eq!(told(&fixture, &mut announced), expected);
-    assert_eq!(told(&fixture, &mut announced), [""; 0], "it was told");
+    let mut published = Published::default();
+    assert_eq!(events(&fixture, &mut published), expected);
+    assert_eq!(events(&fixture, &mut published), [""; 0], "it was told");
 }
 
 #[test]
@@ -117,30 +117,30 @@ fn a_scheduled_update_has_a_name_of_its_own() {
         .worker("gpu-0", &unhealthy);
     let expected =
         "Normal Scheduled Update ScheduledUpdate: Scheduled update: deleting 1 unhealthy old pod(s)";
-    assert!(told_first(&fixture).contains(&expected.to_owned()), "{:?}", told_first(&fixture));
+    assert!(first_events(&fixture).contains(&expected.to_owned()), "{:?}", first_events(&fixture));
 }
 
 #[test]
 fn pods_that_come_one_after_another_are_told_of_once_and_so_is_another_number() {
-    let mut announced = Announced::default();
-    assert_eq!(told(&replicas(5).workers(1), &mut announced).len(), 1);
-    assert_eq!(told(&replicas(5).workers(3), &mut announced), [""; 0]);
+    let mut published = Published::default();
+    assert_eq!(events(&replicas(5).workers(1), &mut published).len(), 1);
+    assert_eq!(events(&replicas(5).workers(3), &mut published), [""; 0]);
     let more = ["Normal ScalingUp ScaleUp: Creating 3 Pod(s) to stabilize at 6 replicas"];
-    assert_eq!(told(&replicas(6).workers(3), &mut announced), more);
-    assert_eq!(told(&replicas(6).workers(6), &mut announced), [""; 0]);
+    assert_eq!(events(&replicas(6).workers(3), &mut published), more);
+    assert_eq!(events(&replicas(6).workers(6), &mut published), [""; 0]);
     let again = ["Normal ScalingUp ScaleUp: Creating 1 Pod(s) to stabilize at 6 replicas"];
-    assert_eq!(told(&replicas(6).workers(5), &mut announced), again, "one was lost since");
+    assert_eq!(events(&replicas(6).workers(5), &mut published), again, "one was lost since");
 }
 
 #[test]
 fn whoever_is_chosen_later_is_told_of_alone() {
-    let mut announced = Announced::default();
-    assert_eq!(told(&replicas(2).workers(3), &mut announced).len(), 1);
+    let mut published = Published::default();
+    assert_eq!(events(&replicas(2).workers(3), &mut published).len(), 1);
     let later = ["Normal ScalingDown ScaleDown: Deleting 1 Pod(s) to stabilize at 1 replicas"];
-    assert_eq!(told(&replicas(1).workers(3), &mut announced), later);
+    assert_eq!(events(&replicas(1).workers(3), &mut published), later);
     let marked =
         replicas(1).workers(3).worker("gpu-1", &marked("scale-in")).worker("gpu-2", &marked("scale-in"));
-    assert_eq!(told(&marked, &mut announced), [""; 0]);
+    assert_eq!(events(&marked, &mut published), [""; 0]);
 }
 
 #[test]
@@ -151,21 +151,21 @@ fn a_new_process_tells_of_nothing_that_is_under_way() {
         "slurm-operator: x",
     );
     assert_eq!(leaving.effects(), ["delete gpu-1 (Surplus, drained)"]);
-    assert_eq!(told_first(&leaving), [""; 0]);
+    assert_eq!(first_events(&leaving), [""; 0]);
 
     let coming = replicas(5).workers(2).view(View::not_polled_yet("Slurm was not asked yet".to_owned()));
     let now = minute(60);
-    let said = status(&coming.observed, &coming.plan(), &EffectsState::default(), now);
+    let said = status(&coming.observed, &coming.plan(), &Execution::default(), now);
     let coming = coming.nodeset(|nodeset| nodeset.status = Some(said));
-    assert_eq!(told_first(&coming), [""; 0]);
+    assert_eq!(first_events(&coming), [""; 0]);
     let changed = coming.nodeset(|nodeset| nodeset.metadata.generation = Some(2));
-    assert_eq!(told_first(&changed).len(), 1, "what was wished since then is news");
+    assert_eq!(first_events(&changed).len(), 1, "what was wished since then is news");
 }
 
 #[test]
-fn many_pods_share_a_notice() {
+fn many_pods_share_a_event() {
     let many = replicas(11).workers(11).host("node-a", &json!({ "spec": { "unschedulable": true } }));
-    let told = told_first(&many);
+    let told = first_events(&many);
     assert_eq!(told.len(), 1, "{told:?}");
     assert!(told[0].ends_with(" and 1 more: their Kubernetes nodes were cordoned"), "{told:?}");
 }

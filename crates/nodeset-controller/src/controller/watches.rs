@@ -1,0 +1,144 @@
+//! The watches of one scope: the caches that they fill, and the NodeSets that each change enqueues.
+
+use super::mappers::{self, ClusterMembers};
+use crate::cache::{LivePods, NodeCache, PodCache, SecretHashes, trim_claim, trim_pod, trim_revision};
+use crate::execute::Bases;
+use crate::observe::Sources;
+use crate::slurm::Clusters;
+use futures::stream::BoxStream;
+use futures::{Stream, StreamExt, TryStreamExt};
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::ControllerRevision;
+use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolumeClaim, Pod, Secret, Service};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::Api;
+use kube::core::PartialObjectMeta;
+use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::{Controller as Runner, watcher};
+use operator_runtime::{PerObject, RawObject, Scope, changed_by, changed_objects, spec_changes};
+use slinky_api::labels::{APP_NAME, App};
+use slinky_api::v1beta1::{Controller, NodeSet, RestApi};
+use std::sync::Arc;
+
+/// The changes of one kind.
+type Changes<K> = BoxStream<'static, watcher::Result<K>>;
+
+/// The changes of every kind that NodeSets depend on.
+pub struct Watches {
+    nodesets: Changes<NodeSet>,
+    pods: Changes<Pod>,
+    nodes: Changes<Node>,
+    claims: Changes<PersistentVolumeClaim>,
+    revisions: Changes<ControllerRevision>,
+    services: Changes<RawObject<Service>>,
+    pdbs: Changes<PodDisruptionBudget>,
+    ssh_configs: Changes<ConfigMap>,
+    controllers: Changes<Controller>,
+    restapis: Changes<RestApi>,
+    secrets: Changes<PartialObjectMeta<Secret>>,
+}
+
+/// Starts all watches of a scope. `bases` sees the events of pods before they enqueue a NodeSet.
+pub fn watch(
+    scope: &Scope,
+    propagated_conditions: Arc<[String]>,
+    bases: Arc<Bases>,
+    clock: fn() -> Timestamp,
+) -> (Sources, Watches) {
+    let workers = || watcher::Config::default().labels(&format!("{APP_NAME}={}", NodeSet::NAME));
+    let all = watcher::Config::default;
+    let (nodesets, nodeset_changes) = scope.cache::<NodeSet>(all());
+    let (controllers, controller_changes) = scope.cache::<Controller>(all());
+    let (restapis, restapi_changes) = scope.cache::<RestApi>(all());
+    let (pods, pod_events) = scope.cache_of(scope.api(), workers(), trim_pod);
+    let (nodes, node_events) = scope.cache_of(Api::all(scope.client()), all(), NodeCache::trim);
+    let (revisions, revision_events) = scope.cache_of(scope.api(), all(), trim_revision);
+    let (claims, claim_events) = scope.cache_of(scope.api(), workers(), trim_claim);
+    let (services, service_changes) = scope.cache(all());
+    let (pdbs, pdb_changes) = scope.cache(all());
+    let (ssh_configs, ssh_config_changes) = scope.cache(workers());
+    let clusters = Clusters::start(scope, controllers.clone(), restapis, Arc::new(clock));
+    let sources = Sources {
+        pods: PodCache::new(pods.clone()),
+        live_pods: LivePods::new(scope.client()),
+        nodes: NodeCache::new(nodes.clone(), propagated_conditions.clone()),
+        secret_hashes: SecretHashes::default(),
+        client: scope.client(),
+        pod_backoff: PerObject::default(),
+        cluster_domain: scope.cluster_domain(),
+        nodesets,
+        controllers,
+        revisions,
+        claims,
+        services,
+        pdbs,
+        ssh_configs,
+        clusters,
+        propagated_conditions,
+    };
+    // The index of pods and the bases see each event before it enqueues a NodeSet.
+    let (pod_index, node_cache) = (sources.pods.clone(), sources.nodes.clone());
+    let pod_events = pod_events.inspect_ok(move |event| {
+        pod_index.observe(event);
+        bases.observe(event);
+    });
+    let watches = Watches {
+        pods: changed_objects(pods, pod_events),
+        nodes: mappers::node_changes(changed_objects(nodes.clone(), node_events), nodes, node_cache),
+        claims: changed_objects(sources.claims.clone(), claim_events),
+        revisions: changed_objects(sources.revisions.clone(), revision_events),
+        secrets: mappers::secret_changes(scope.metadata_events(all()), sources.secret_hashes.clone()),
+        controllers: spec_changes(controller_changes, sources.controllers.clone()),
+        nodesets: nodeset_changes,
+        services: service_changes,
+        pdbs: pdb_changes,
+        ssh_configs: ssh_config_changes,
+        restapis: restapi_changes,
+    };
+    (sources, watches)
+}
+
+impl Watches {
+    /// A controller of NodeSets that all changes enqueue. `finished_runs` are NodeSets whose background run ended;
+    /// `on_change` is called with every NodeSet that changed or was deleted.
+    pub fn into_controller(
+        self,
+        sources: &Sources,
+        finished_runs: impl Stream<Item = ObjectRef<NodeSet>> + Send + 'static,
+        on_change: impl Fn(&NodeSet) + Send + 'static,
+    ) -> Runner<NodeSet> {
+        let Sources { nodesets, controllers, clusters, pods, .. } = sources;
+        let members = ClusterMembers {
+            nodesets: nodesets.clone(),
+            controllers: controllers.clone(),
+            clusters: clusters.clone(),
+        };
+        let nodeset_changes = self.nodesets.inspect_ok(on_change).boxed();
+        Runner::for_stream(desired_changes(nodeset_changes, nodesets.clone()), nodesets.clone())
+            .watches_stream(self.pods, |pod| mappers::of_pod(&pod))
+            .watches_stream(self.nodes, mappers::of_node(nodesets.clone(), pods.clone()))
+            .watches_stream(self.claims, |claim| mappers::of_label(&claim))
+            .watches_stream(self.services, |service| mappers::of_owners(&service))
+            .watches_stream(self.pdbs, |pdb| mappers::of_owners(&pdb))
+            .watches_stream(self.revisions, |revision| mappers::of_owners(&revision))
+            .owns_stream(self.ssh_configs)
+            .watches_stream(self.controllers, members.of_controller())
+            .watches_stream(self.restapis, members.of_restapi())
+            .watches_stream(self.secrets, members.of_secret())
+            .reconcile_on(members.of_slurm())
+            .reconcile_on(finished_runs)
+    }
+}
+
+/// Spec, label, annotation or finalizer changes; status changes are ignored, because they are our own.
+fn desired_changes(changes: Changes<NodeSet>, nodesets: Store<NodeSet>) -> Changes<NodeSet> {
+    changed_by(changes, nodesets, |nodeset| {
+        let metadata = &nodeset.metadata;
+        (
+            metadata.generation,
+            metadata.labels.clone(),
+            metadata.annotations.clone(),
+            metadata.finalizers.clone(),
+        )
+    })
+}

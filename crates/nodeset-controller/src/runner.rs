@@ -1,0 +1,243 @@
+//! Runs the planned writes of NodeSets in the background, one set at a time per NodeSet, so that no reconcile waits for a
+//! batch or for Slurm. When a run ends it is reported, and the NodeSet is enqueued after a pause.
+
+use crate::execute::{BatchOutcome, Execution, Executor, PlannedWrites, Report, SeenByCache};
+use crate::observe::{Sources, observe_live};
+use crate::plan::plan;
+use expectations::Basis;
+use futures::channel::mpsc::UnboundedSender;
+use jiff::Timestamp;
+use kube::ResourceExt;
+use kube::runtime::reflector::ObjectRef;
+use operator_runtime::backoff::ErrorBackoff;
+use operator_runtime::{ObjectKey, PerObject, Scope};
+use slinky_api::v1beta1::NodeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often the view is read live in a row before the rest is left to the next reconcile.
+const LIVE_VIEWS: usize = 2;
+/// Pause after a batch before the next one of the same NodeSet: pods that become ready one after the other then make work
+/// for one batch, not for one each.
+const BATCH_PAUSE: Duration = Duration::from_millis(500);
+/// Pause after a batch of which a part failed.
+const PARTIAL_FAILURE_PAUSE: Duration = Duration::from_secs(1);
+/// Longest pause after a batch of which everything failed. The cause may be gone without an event that says so, and other
+/// writes may be due by then.
+const LONGEST_FAILURE_PAUSE: Duration = Duration::from_secs(10);
+
+/// Runs planned writes in the background.
+pub struct Runner {
+    scope: Scope,
+    sources: Arc<Sources>,
+    executor: Executor,
+    runs: PerObject<Run>,
+    /// Consecutive runs that failed.
+    backoff: ErrorBackoff,
+    /// Enqueues the NodeSets whose run ended.
+    enqueue: UnboundedSender<ObjectRef<NodeSet>>,
+    clock: fn() -> Timestamp,
+}
+
+/// The state of the background run of one NodeSet.
+#[derive(Default)]
+struct Run {
+    /// Whether a run is active.
+    active: bool,
+    /// What the last run came to.
+    last: Execution,
+}
+
+/// Whether a plan made from the cache may be executed.
+pub enum Readiness {
+    /// Now, with this basis; without one the expectations service decides whether a live view is needed.
+    Now(Option<Basis>),
+    /// When the cache has caught up with the last batch, at the latest after this time.
+    Later(Duration),
+}
+
+/// Whether a plan that is about to be made from the cache may be executed. Call it before the cache is read: what the cache
+/// has seen by then is part of what is read.
+pub fn readiness(nodeset: &NodeSet, executor: &Executor) -> Readiness {
+    match executor.bases.seen(&nodeset.uid().unwrap_or_default()) {
+        SeenByCache::Everything(basis) => Readiness::Now(Some(basis)),
+        SeenByCache::Waiting(left) => Readiness::Later(left),
+        SeenByCache::Unknown => Readiness::Now(None),
+    }
+}
+
+/// Executes planned writes; where the expectations service asks for a fresh view, plans again from a live one. `clock` gives
+/// the time of these plans.
+pub async fn execute_planned(
+    mut writes: PlannedWrites,
+    sources: &Sources,
+    executor: &Executor,
+    clock: &(dyn Fn() -> Timestamp + Send + Sync),
+) -> Report {
+    let nodeset = writes.nodeset.clone();
+    let mut views = 0;
+    loop {
+        let mut report = executor.perform(writes).await;
+        if let BatchOutcome::NeedFresh(basis) = report.outcome.clone() {
+            let replanned =
+                if views < LIVE_VIEWS { plan_live(&nodeset, basis, sources, clock).await } else { Ok(None) };
+            views += 1;
+            match replanned {
+                Ok(Some(replanned)) => {
+                    writes = replanned;
+                    continue;
+                }
+                Ok(None) => report.requeue_soon(),
+                Err(error) => report.record_failed_view(&error),
+            }
+        }
+        if views > 0 && report.outcome == BatchOutcome::Idle {
+            report.outcome = BatchOutcome::Outdated;
+        }
+        record_failed_pods(&nodeset, &report, sources, clock());
+        return report;
+    }
+}
+
+/// Plans from a live view; `None` if the NodeSet is deleted.
+async fn plan_live(
+    nodeset: &NodeSet,
+    basis: Basis,
+    sources: &Sources,
+    clock: &(dyn Fn() -> Timestamp + Send + Sync),
+) -> Result<Option<PlannedWrites>, Arc<kube::Error>> {
+    let Some(observed) = observe_live(nodeset, sources).await? else { return Ok(None) };
+    let plan = plan(&observed, clock());
+    let nodeset = observed.nodeset;
+    let (effects, node_mirrors) = (plan.effects, plan.node_mirrors);
+    Ok(Some(PlannedWrites { nodeset, effects, node_mirrors, basis: Some(basis) }))
+}
+
+/// Counts failed pods that were deleted against their names: the next pod of the name backs off.
+fn record_failed_pods(nodeset: &NodeSet, report: &Report, sources: &Sources, now: Timestamp) {
+    if !sources.is_deleted(nodeset) {
+        sources.pod_backoff.with(nodeset, |backoff| {
+            report.deleted_failed_pods.iter().for_each(|pod| backoff.record_failure(pod, now));
+        });
+    }
+}
+
+impl Runner {
+    /// A runner that enqueues NodeSets through `enqueue` when their run ended.
+    pub fn new(
+        scope: Scope,
+        sources: Arc<Sources>,
+        executor: Executor,
+        enqueue: UnboundedSender<ObjectRef<NodeSet>>,
+        clock: fn() -> Timestamp,
+    ) -> Self {
+        let (runs, backoff) = (PerObject::default(), ErrorBackoff::default());
+        Self { scope, sources, executor, runs, backoff, enqueue, clock }
+    }
+
+    /// What the writes go through.
+    pub const fn executor(&self) -> &Executor {
+        &self.executor
+    }
+
+    /// What the last run of a NodeSet came to.
+    pub fn last_execution(&self, nodeset: &NodeSet) -> Execution {
+        self.runs.with(nodeset, |run| run.last.clone())
+    }
+
+    /// Starts a run, unless one of this NodeSet is active: its end enqueues the NodeSet. Returns when to try again if the
+    /// cache is behind.
+    pub fn start(self: &Arc<Self>, writes: Option<PlannedWrites>, readiness: Readiness) -> Option<Duration> {
+        let mut writes = writes?;
+        match readiness {
+            Readiness::Now(basis) => writes.basis = basis,
+            Readiness::Later(left) => return Some(left),
+        }
+        let nodeset = writes.nodeset.clone();
+        let was_active = self.runs.with(nodeset.as_ref(), |run| std::mem::replace(&mut run.active, true));
+        if !was_active {
+            let runner = self.clone();
+            self.scope.spawn("batch", async move {
+                let report = execute_planned(writes, &runner.sources, &runner.executor, &runner.clock).await;
+                runner.conclude(&nodeset, &report).await;
+            });
+        }
+        None
+    }
+
+    /// Publishes and records what a run came to, and enqueues the NodeSet after the pause that follows from it.
+    async fn conclude(&self, nodeset: &NodeSet, report: &Report) {
+        for event in report.events() {
+            self.scope.events().publish(nodeset, event);
+        }
+        if !self.sources.is_deleted(nodeset) {
+            self.runs.with(nodeset, |run| run.last = report.execution());
+        }
+        if matches!(report.outcome, BatchOutcome::Performed { .. }) {
+            self.pause(BATCH_PAUSE).await;
+        }
+        // What failed, or was decided on a stale view, is not repeated for a while, whatever events arrive meanwhile.
+        let failed = report.has_failed();
+        self.pause(self.failure_pause(nodeset, report)).await;
+        if self.forget_if_deleted(nodeset) {
+            return;
+        }
+        self.runs.with(nodeset, |run| run.active = false);
+        let delay = report.requeue_after.filter(|_| !failed);
+        self.pause(delay.unwrap_or_default()).await;
+        if !self.forget_if_deleted(nodeset) {
+            // The receiver is dropped when the process ends.
+            let _ = self.enqueue.unbounded_send(ObjectRef::from_obj(nodeset));
+        }
+    }
+
+    fn failure_pause(&self, nodeset: &NodeSet, report: &Report) -> Duration {
+        if !report.has_failed() {
+            self.backoff.forget(&ObjectKey::of(nodeset));
+            Duration::ZERO
+        } else if report.done.is_empty() {
+            self.backoff.next(nodeset).min(LONGEST_FAILURE_PAUSE)
+        } else {
+            PARTIAL_FAILURE_PAUSE
+        }
+    }
+
+    /// Drops the state of a NodeSet if it is deleted; returns whether it is. The state of a successor of the same name stays.
+    pub fn forget_if_deleted(&self, nodeset: &NodeSet) -> bool {
+        let is_deleted = forget_if_deleted(nodeset, &self.sources, &self.executor, &self.runs);
+        if is_deleted {
+            self.backoff.forget(&ObjectKey::of(nodeset));
+        }
+        is_deleted
+    }
+
+    /// Sleeps, unless the process is shutting down.
+    async fn pause(&self, duration: Duration) {
+        tokio::select! {
+            () = tokio::time::sleep(duration) => {}
+            () = self.scope.shutdown() => {}
+        }
+    }
+}
+
+/// Drops the state of a NodeSet if it is deleted; returns whether it is.
+fn forget_if_deleted(
+    nodeset: &NodeSet,
+    sources: &Sources,
+    executor: &Executor,
+    runs: &PerObject<Run>,
+) -> bool {
+    let is_deleted = sources.is_deleted(nodeset);
+    if is_deleted {
+        executor.bases.forget(&nodeset.uid().unwrap_or_default());
+        if sources.is_name_free(nodeset) {
+            let key = ObjectKey::of(nodeset);
+            runs.forget(&key);
+            sources.pod_backoff.forget(&key);
+        }
+    }
+    is_deleted
+}
+
+#[cfg(test)]
+mod tests;
