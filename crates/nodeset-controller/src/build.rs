@@ -16,4 +16,4 @@ pub use pod::{build_daemon_pod, build_numbered_pod};
 pub use revision::{build_revision, build_revision_data, revision_bytes, revision_hash, revision_name};
 pub use ssh_config::{build_ssh_config, sshd_config_hash};
 pub use template::{Hashes, WorkerTemplate, build_template};
-pub use workers::{build_workers_budget, build_workers_service};
+pub use workers::{build_worker_pdb, build_worker_service};

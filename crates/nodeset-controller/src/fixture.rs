@@ -4,7 +4,7 @@ use crate::build::{Hashes, WorkerTemplate, build_template};
 use crate::cache::{LivePods, NodeCache, PodCache, SecretHashes};
 use crate::execute::{Coordination, Executor};
 use crate::observe::Sources;
-use crate::slurm::{Clusters, Connect, KeyError, Surroundings};
+use crate::slurm::{ClusterDeps, Clusters, Connect, KeyError};
 use expectations::{Embedded, Epoch, Limits, Parameters, Predecessor, Timing};
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -105,7 +105,7 @@ pub fn reached<T: Transport + Clone>(
     let (restapis, mut restapi_writer) = reflector::store();
     controller_writer.apply_watcher_event(&Event::Apply(controller()));
     restapi_writer.apply_watcher_event(&Event::Apply(restapi()));
-    let clusters = Clusters::new(Surroundings {
+    let clusters = Clusters::new(ClusterDeps {
         controllers: controllers.clone(),
         restapis,
         connect: Box::new(There { transport, clock: clock.clone() }),

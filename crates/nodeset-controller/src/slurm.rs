@@ -1,7 +1,7 @@
 //! The Slurm clusters that workers belong to: what is known of each, kept fresh in the background, and the writes to it.
 //!
 //! [`Clusters`] has one task for each cluster that somebody asked about lately. A decision reads a [`View`] from memory
-//! and never waits for Slurm; who is about to do what cannot be undone asks [`Cluster::look`] first. All writes go through
+//! and never waits for Slurm; who is about to do what cannot be undone asks [`Cluster::list_nodes_live`] first. All writes go through
 //! [`Cluster`], so that a view never passes off as news what was read before them.
 
 mod absences;
@@ -21,9 +21,9 @@ mod view;
 mod write_log;
 
 pub use cluster::Cluster;
-pub use clusters::Clusters;
 #[cfg(test)]
-pub use clusters::Surroundings;
+pub use clusters::ClusterDeps;
+pub use clusters::Clusters;
 #[cfg(test)]
 pub use connect::{Connect, KeyError};
 pub use poll_schedule::Queries;

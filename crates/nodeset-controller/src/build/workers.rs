@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 const PORT: ComponentPort<'_> = ComponentPort { name: NodeSet::NAME, default: SLURMD_PORT };
 
 /// The headless Service `slurm-workers-<controller>` by which workers are found. `None` if nobody is left to own it.
-pub fn build_workers_service<'a>(
+pub fn build_worker_service<'a>(
     nodeset: &NodeSet,
     siblings: impl IntoIterator<Item = &'a NodeSet>,
 ) -> Result<Option<RawObject<Service>>, BuildError> {
@@ -40,7 +40,7 @@ pub fn build_workers_service<'a>(
 
 /// The budget `slurm-workers-pdb-<controller>`: no worker that is marked as busy may be evicted. `None` if nobody is left
 /// to own it.
-pub fn build_workers_budget<'a>(
+pub fn build_worker_pdb<'a>(
     nodeset: &NodeSet,
     siblings: impl IntoIterator<Item = &'a NodeSet>,
 ) -> Option<PodDisruptionBudget> {
@@ -120,29 +120,29 @@ mod tests {
     #[test]
     fn service() {
         let siblings = siblings();
-        let service = build_workers_service(&siblings[0], &siblings).unwrap().unwrap();
+        let service = build_worker_service(&siblings[0], &siblings).unwrap().unwrap();
         insta::assert_yaml_snapshot!(service.as_json());
     }
 
     #[test]
     fn budget() {
         let siblings = siblings();
-        insta::assert_yaml_snapshot!(build_workers_budget(&siblings[0], &siblings).unwrap());
+        insta::assert_yaml_snapshot!(build_worker_pdb(&siblings[0], &siblings).unwrap());
     }
 
     #[test]
     fn whoever_builds_them_builds_the_same() {
         let mut siblings = siblings();
-        let built = build_workers_budget(&siblings[0], &siblings);
+        let built = build_worker_pdb(&siblings[0], &siblings);
         siblings.reverse();
-        assert_eq!(build_workers_budget(&named("alpha", &json!({})), &siblings), built);
+        assert_eq!(build_worker_pdb(&named("alpha", &json!({})), &siblings), built);
     }
 
     #[test]
     fn what_nobody_owns_is_left_to_be_collected() {
         let mut last = named("last", &json!({}));
         last.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
-        assert!(build_workers_service(&last, [&last]).unwrap().is_none());
-        assert_eq!(build_workers_budget(&last, [&last]), None);
+        assert!(build_worker_service(&last, [&last]).unwrap().is_none());
+        assert_eq!(build_worker_pdb(&last, [&last]), None);
     }
 }

@@ -277,7 +277,7 @@ impl<'a> NodeReads<'a> {
     async fn list(&self) -> Result<NodeRead, String> {
         let cluster = self.batch.cluster.as_ref().ok_or("the Controller does not exist")?;
         let began = self.turn();
-        let list = async { Ok::<_, slurm_rest::Error>(cluster.look().await) };
+        let list = async { Ok::<_, slurm_rest::Error>(cluster.list_nodes_live().await) };
         let view = match self.batch.attempt(list).await {
             Ok(view) => view,
             Err(error) => View::unreachable(error.message()),

@@ -37,7 +37,7 @@ pub async fn observe_live(
     let cluster = sources.clusters.cluster(&ClusterKey::of(nodeset));
     let slurm = async {
         match cluster {
-            Some(cluster) => cluster.look().await,
+            Some(cluster) => cluster.list_nodes_live().await,
             None => sources.clusters.view(&ClusterKey::of(nodeset), queries(nodeset, sources)),
         }
     };

@@ -37,7 +37,7 @@ impl Fixture {
             revisions: vec![],
             claims: BTreeMap::new(),
             nodes: Arc::default(),
-            slurm: View::Known(Known { snapshot: Arc::default(), doubtful: BTreeSet::new(), is_new: false }),
+            slurm: View::Known(Known { snapshot: Arc::default(), uncertain: BTreeSet::new(), is_new: false }),
             unreachable_for: Duration::ZERO,
             sssd_conf: Ok(String::new()),
             cluster_domain: "cluster.local".to_owned(),

@@ -20,7 +20,7 @@ pub fn defunct_records(observed: &Observed, workers: &[Worker]) -> Vec<Effect> {
     if !wanted {
         return vec![];
     }
-    let certain = known.snapshot.nodes.values().filter(|node| !known.doubtful.contains(&node.name));
+    let certain = known.snapshot.nodes.values().filter(|node| !known.uncertain.contains(&node.name));
     let mut abandoned =
         certain.filter_map(|node| Some((node, unresponsive_record_of(&observed.nodeset, node)?))).peekable();
     if abandoned.peek().is_none() {

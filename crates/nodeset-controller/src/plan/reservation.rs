@@ -210,11 +210,11 @@ impl Schedule<'_> {
     /// The nodes to reserve, sorted: those of the workers, and those of workers that are being replaced. `None` if there are
     /// none, or if it is not certain which there are.
     fn nodes(&self, reserved: &BTreeSet<String>) -> Option<Vec<String>> {
-        let View::Known(Known { snapshot, doubtful, .. }) = &self.observed.slurm else { return None };
+        let View::Known(Known { snapshot, uncertain, .. }) = &self.observed.slurm else { return None };
         let names = self.workers.iter().map(|worker| &worker.slurm_name);
         let (registered, missing): (BTreeSet<_>, BTreeSet<_>) =
             names.partition(|name| snapshot.nodes.contains_key(*name));
-        if missing.iter().any(|name| doubtful.contains(*name)) {
+        if missing.iter().any(|name| uncertain.contains(*name)) {
             return None;
         }
         let replaced = reserved.iter().filter(|name| snapshot.nodes.contains_key(*name));

@@ -1,6 +1,6 @@
 //! One cluster: what is known of it, a look that begins now, and writes.
 
-use super::clusters::Surroundings;
+use super::clusters::ClusterDeps;
 use super::connection::{Clients, Connection};
 use super::poll_schedule::{Queries, Schedule};
 use super::state::{SlurmState, Written};
@@ -18,7 +18,7 @@ pub struct Cluster {
     pub(super) key: ClusterKey,
     /// Identity of the Controller.
     pub(super) uid: Option<String>,
-    pub(super) around: Arc<Surroundings>,
+    pub(super) around: Arc<ClusterDeps>,
     /// Since when it is kept in view.
     since: Instant,
     pub(super) state: Mutex<State>,
@@ -49,7 +49,7 @@ impl State {
 }
 
 impl Cluster {
-    pub(super) fn new(key: ClusterKey, uid: Option<String>, around: Arc<Surroundings>) -> Self {
+    pub(super) fn new(key: ClusterKey, uid: Option<String>, around: Arc<ClusterDeps>) -> Self {
         let now = Instant::now();
         let mut state = State {
             connection: Connection::default(),
@@ -118,7 +118,7 @@ impl Cluster {
 
     /// What all nodes are like, from a read that begins after this call. Calls that come while one is under way share
     /// the next one. Never [`View::Known`] without a new answer; a cluster that failed a moment ago is not asked.
-    pub async fn look(&self) -> View {
+    pub async fn list_nodes_live(&self) -> View {
         let answer = {
             let (sender, answer) = oneshot::channel();
             let mut state = lock(&self.state);
@@ -211,7 +211,7 @@ fn standing(view: &View) -> (String, BTreeSet<String>) {
         View::Unknown { why, .. } => (format!("unknown: {why}"), BTreeSet::new()),
         View::Known(known) => {
             let how = if known.is_new { "known since a moment ago" } else { "known" };
-            (how.to_owned(), known.doubtful.clone())
+            (how.to_owned(), known.uncertain.clone())
         }
     }
 }

@@ -22,7 +22,7 @@ use tokio::time::Instant;
 pub type Spawn = Box<dyn Fn(BoxFuture<'static, ()>) + Send + Sync>;
 
 /// What there is to work with.
-pub struct Surroundings {
+pub struct ClusterDeps {
     /// The Controllers.
     pub controllers: Store<Controller>,
     /// The RestApis.
@@ -40,7 +40,7 @@ pub struct Surroundings {
 pub struct Clusters(Arc<Shared>);
 
 struct Shared {
-    around: Arc<Surroundings>,
+    around: Arc<ClusterDeps>,
     clusters: Mutex<BTreeMap<ClusterKey, Arc<Cluster>>>,
     news: News,
 }
@@ -87,7 +87,7 @@ impl Clusters {
                 }
             });
         };
-        Self::new(Surroundings {
+        Self::new(ClusterDeps {
             controllers,
             restapis,
             connect: Box::new(connect),
@@ -97,7 +97,7 @@ impl Clusters {
     }
 
     /// The clusters of given surroundings.
-    pub fn new(around: Surroundings) -> Self {
+    pub fn new(around: ClusterDeps) -> Self {
         Self(Arc::new(Shared { around: Arc::new(around), clusters: Mutex::default(), news: News::default() }))
     }
 

@@ -194,9 +194,9 @@ impl SlurmState {
                 seen.snapshot.asked
             ));
         }
-        let doubtful = self.absences.unproven().chain(self.node_writes.unseen()).cloned().collect();
+        let uncertain = self.absences.unproven().chain(self.node_writes.unseen()).cloned().collect();
         let is_new = self.first.is_none_or(|first| now < first + PROOF_AGAINST_ODDS);
-        View::Known(Known { snapshot: seen.snapshot.clone(), doubtful, is_new })
+        View::Known(Known { snapshot: seen.snapshot.clone(), uncertain, is_new })
     }
 
     fn log(&mut self, written: Written) -> &mut WriteLog {

@@ -8,7 +8,7 @@ mod writes;
 
 use super::connect::USER;
 use super::{
-    Cluster, ClusterKey, Clusters, Connect, KeyError, Known, NodeLookup, Queries, Surroundings, View,
+    Cluster, ClusterDeps, ClusterKey, Clusters, Connect, KeyError, Known, NodeLookup, Queries, View,
 };
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -155,7 +155,7 @@ impl World {
         }
         #[expect(clippy::disallowed_methods, reason = "a test has no runtime of ours")]
         let spawn = |task: BoxFuture<'static, ()>| drop(tokio::spawn(task));
-        let clusters = Clusters::new(Surroundings {
+        let clusters = Clusters::new(ClusterDeps {
             controllers,
             restapis,
             connect: Box::new(ways.clone()),

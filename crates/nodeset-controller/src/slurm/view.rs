@@ -29,7 +29,7 @@ pub struct Known {
     pub snapshot: Arc<Snapshot>,
     /// Nodes about which the snapshot proves nothing: written to since it was asked for, or missing from it for too
     /// short a time to be gone.
-    pub doubtful: BTreeSet<String>,
+    pub uncertain: BTreeSet<String>,
     /// Whether it is so short since the first answer that nodes which were there before may still come back.
     pub is_new: bool,
 }
@@ -91,7 +91,7 @@ impl View {
         match self {
             Self::NotExpected => NodeLookup::Absent,
             Self::Unknown { .. } => NodeLookup::Unknown,
-            Self::Known(known) if known.doubtful.contains(name) => NodeLookup::Unknown,
+            Self::Known(known) if known.uncertain.contains(name) => NodeLookup::Unknown,
             Self::Known(known) => {
                 known.snapshot.nodes.get(name).map_or(NodeLookup::Absent, NodeLookup::Present)
             }

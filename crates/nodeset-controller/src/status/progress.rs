@@ -226,7 +226,7 @@ impl Progress<'_> {
             View::Unknown { .. } => worker.was_registered(),
             View::Known(known) => {
                 known.snapshot.nodes.contains_key(&worker.slurm_name)
-                    || (known.doubtful.contains(&worker.slurm_name) && worker.was_registered())
+                    || (known.uncertain.contains(&worker.slurm_name) && worker.was_registered())
             }
         }
     }

@@ -180,7 +180,7 @@ fn a_node_that_was_written_to_a_moment_ago_did_not_vanish() {
     let mut fixture = replicas(1).worker("gpu-0", &seen("Idle"));
     assert_eq!(condition(&told(&fixture), READY).1, "Registering");
     let View::Known(known) = &mut fixture.observed.slurm else { panic!() };
-    known.doubtful.insert("gpu-0".to_owned());
+    known.uncertain.insert("gpu-0".to_owned());
     assert_eq!(condition(&told(&fixture), READY).0, "True");
 }
 

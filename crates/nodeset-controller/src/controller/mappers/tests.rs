@@ -1,5 +1,5 @@
 use super::*;
-use crate::slurm::{Connect, KeyError, Surroundings};
+use crate::slurm::{ClusterDeps, Connect, KeyError};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use kube::runtime::reflector;
@@ -162,7 +162,7 @@ fn members() -> ClusterMembers {
         nodeset("ns", "lab", &json!({ "controllerRef": lab })),
         nodeset("other", "cpu", &json!({})),
     ]);
-    let clusters = Clusters::new(Surroundings {
+    let clusters = Clusters::new(ClusterDeps {
         controllers: controllers.clone(),
         restapis: stored(vec![]),
         connect: Box::new(Nowhere),

@@ -48,7 +48,7 @@ impl World {
 
     fn doubting(mut self, node: &str) -> Self {
         let View::Known(known) = &mut self.0.observed.slurm else { panic!("Slurm is not known") };
-        known.doubtful.insert(node.to_owned());
+        known.uncertain.insert(node.to_owned());
         self
     }
 

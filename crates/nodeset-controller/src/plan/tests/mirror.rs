@@ -148,16 +148,16 @@ fn protected() -> Value {
 }
 
 /// With nothing certain known of the node.
-fn doubtful(mut fixture: Fixture) -> Fixture {
+fn uncertain(mut fixture: Fixture) -> Fixture {
     let View::Known(known) = &mut fixture.observed.slurm else { panic!("Slurm is not known") };
-    known.doubtful.insert("gpu-0".to_owned());
+    known.uncertain.insert("gpu-0".to_owned());
     fixture
 }
 
 /// What a pod said is all that is left of its node: whether it had a job, and that it was there.
 #[rstest]
 #[case::not_in_the_list(|fixture: Fixture| fixture.without_slurm_node("gpu-0"))]
-#[case::written_to_since(doubtful)]
+#[case::written_to_since(uncertain)]
 #[case::out_of_reach(Fixture::unknown)]
 #[case::not_expected_any_more(|fixture: Fixture| fixture.view(View::NotExpected))]
 fn a_pod_whose_node_is_not_seen_says_what_it_said(#[case] change: fn(Fixture) -> Fixture) {

@@ -67,6 +67,6 @@ fn a_record_is_deleted(#[case] fixture: Fixture, #[case] expected: bool) {
 fn a_record_that_was_written_to_since_is_kept() {
     let mut fixture = ghost(&json!({}), &json!({}));
     let View::Known(known) = &mut fixture.observed.slurm else { panic!("Slurm is not known") };
-    known.doubtful.insert("ghost".to_owned());
+    known.uncertain.insert("ghost".to_owned());
     assert_eq!(forgotten(&fixture), [""; 0]);
 }

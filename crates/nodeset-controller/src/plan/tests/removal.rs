@@ -69,7 +69,7 @@ fn a_node_that_was_written_to_since_proves_nothing() {
         "slurm-operator: x",
     );
     let View::Known(known) = &mut fixture.observed.slurm else { panic!() };
-    known.doubtful.insert("gpu-0".to_owned());
+    known.uncertain.insert("gpu-0".to_owned());
     assert!(fixture.effects().is_empty());
 }
 

@@ -68,7 +68,7 @@ async fn a_partial_list_puts_what_it_lacks_in_doubt_and_no_more() {
     }
     world.slurm.recover();
     assert!(world.until("whole", |view| is_present(view, "d")).await <= seconds(31));
-    assert!(known(world.view()).doubtful.is_empty());
+    assert!(known(world.view()).uncertain.is_empty());
 }
 
 #[tokio::test(start_paused = true)]

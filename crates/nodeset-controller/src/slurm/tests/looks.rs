@@ -10,7 +10,7 @@ async fn a_look_shows_what_happened_before_it() {
     let update = NodeUpdate::Drain { reason: "slurm-operator: test".to_owned() };
     cluster.update_nodes(&["a"], &update).await.unwrap();
     let began = Instant::now();
-    let view = cluster.look().await;
+    let view = cluster.list_nodes_live().await;
     assert!(is_drained(&view, "a"));
     assert_eq!(began.elapsed(), Duration::ZERO, "it does not wait for its turn");
     assert_eq!(world.requests(), ["POST nodes/", "GET nodes/"]);
@@ -26,9 +26,14 @@ async fn looks_that_come_while_a_read_is_under_way_share_the_next_one() {
     let later = async {
         pass(1).await;
         world.slurm.start_slurmd("b");
-        futures::future::join3(cluster.look(), cluster.look(), cluster.look()).await
+        futures::future::join3(
+            cluster.list_nodes_live(),
+            cluster.list_nodes_live(),
+            cluster.list_nodes_live(),
+        )
+        .await
     };
-    let (first, (second, third, fourth)) = futures::future::join(cluster.look(), later).await;
+    let (first, (second, third, fourth)) = futures::future::join(cluster.list_nodes_live(), later).await;
     assert!(is_known(&first));
     for view in [second, third, fourth] {
         assert!(is_present(&view, "b"));
@@ -42,7 +47,7 @@ async fn looks_that_come_while_a_read_is_under_way_share_the_next_one() {
 async fn a_look_that_fails_shows_nothing_even_if_an_earlier_one_is_still_good() {
     let world = World::known(&["a"]).await;
     world.slurm.inject(Fault::Refused);
-    let view = world.cluster().look().await;
+    let view = world.cluster().list_nodes_live().await;
     assert!(why(&view).contains("slurmrestd cannot be reached"), "{view:?}");
     assert_eq!(state(&world.view()), "known");
 }
@@ -52,11 +57,11 @@ async fn a_cluster_that_failed_a_moment_ago_is_not_asked_again_for_a_look() {
     let world = World::known(&["a"]).await;
     world.slurm.inject(Fault::Refused);
     let cluster = world.cluster();
-    cluster.look().await;
+    cluster.list_nodes_live().await;
     let requests = world.load.requests.load(Relaxed);
     for _ in 0..10 {
         let began = Instant::now();
-        assert_eq!(state(&cluster.look().await), "unknown");
+        assert_eq!(state(&cluster.list_nodes_live().await), "unknown");
         assert_eq!(began.elapsed(), Duration::ZERO);
     }
     assert_eq!(world.load.requests.load(Relaxed), requests);
@@ -66,7 +71,7 @@ async fn a_cluster_that_failed_a_moment_ago_is_not_asked_again_for_a_look() {
 async fn a_look_where_nobody_is_expected_says_so() {
     let mut world = World::without_restapi(&["a"]);
     world.until("not expected", |view| matches!(view, View::NotExpected)).await;
-    assert_eq!(state(&world.cluster().look().await), "not expected");
+    assert_eq!(state(&world.cluster().list_nodes_live().await), "not expected");
 }
 
 #[tokio::test(start_paused = true)]

@@ -226,7 +226,7 @@ async fn a_thousand_nodes() {
     assert_eq!(known(world.view()).snapshot.nodes.len(), 1000);
     let update = NodeUpdate::Drain { reason: "slurm-operator: test".to_owned() };
     world.cluster().update_nodes(&names, &update).await.unwrap();
-    assert_eq!(known(world.view()).doubtful.len(), 1000);
+    assert_eq!(known(world.view()).uncertain.len(), 1000);
     assert!(
         world.until("drained", |view| names.iter().all(|name| is_drained(view, name))).await < seconds(2)
     );
@@ -240,5 +240,5 @@ async fn a_thousand_nodes() {
     // All but a few are lost at once: nobody is taken for gone.
     world.slurm.inject_on(Method::GET, "/nodes/", Fault::OnlyNodes(10));
     world.until("cut short", |view| view.lookup("w999") == NodeLookup::Unknown).await;
-    assert_eq!(known(world.view()).doubtful.len(), 990);
+    assert_eq!(known(world.view()).uncertain.len(), 990);
 }

@@ -10,7 +10,7 @@ async fn a_cluster_is_unknown_until_it_answered() {
     assert!(world.until_told().await < seconds(1));
     let known = known(world.view());
     assert_eq!(known.snapshot.nodes.keys().collect::<Vec<_>>(), ["a"]);
-    assert!(known.doubtful.is_empty());
+    assert!(known.uncertain.is_empty());
     assert_eq!(known.snapshot.asked, Timestamp::from_second(1_800_000_000).unwrap());
 }
 
@@ -196,7 +196,7 @@ async fn a_controller_made_anew_inherits_nothing() {
     assert_eq!((view.lookup("a"), is_present(&view, "c")), (NodeLookup::Absent, true));
     let late = predecessor.update_nodes(&["c"], &slurm_rest::NodeUpdate::Undrain).await;
     assert_eq!(late.unwrap_err().category(), "unreachable");
-    assert_eq!(why(&predecessor.look().await), "ns/slurm is not there any more");
+    assert_eq!(why(&predecessor.list_nodes_live().await), "ns/slurm is not there any more");
 }
 
 #[tokio::test(start_paused = true)]

@@ -16,7 +16,7 @@ async fn a_node_is_in_doubt_from_a_write_to_the_next_read() {
     assert!(is_present(&world.view(), "b"));
     assert!(world.until_told().await < seconds(2));
     assert!(is_drained(&world.view(), "a"));
-    assert!(known(world.view()).doubtful.is_empty());
+    assert!(known(world.view()).uncertain.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
