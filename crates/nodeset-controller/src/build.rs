@@ -12,6 +12,7 @@ mod workers;
 
 pub use claims::{build_claims, claim_templates};
 pub use error::BuildError;
+pub use name::LONGEST_LABEL;
 pub use pod::{build_daemon_pod, build_numbered_pod};
 pub use revision::{build_revision, build_revision_data, revision_bytes, revision_hash, revision_name};
 pub use ssh_config::{build_ssh_config, sshd_config_hash};

@@ -14,6 +14,7 @@ mod jobs;
 mod metrics;
 mod poll;
 mod poll_schedule;
+pub mod reachability;
 mod state;
 #[cfg(test)]
 mod tests;

@@ -5,6 +5,7 @@ use super::effect::{NodeMirror, PodMirror};
 use super::features::{PodInfo, desired_features, desired_topology, told_topology};
 use super::job_state::{self, Told};
 use crate::node_facts::Nodes;
+use crate::slurm::reachability::{must_protect_workers, protects_workers_in};
 use crate::slurm::{NodeLookup, View};
 use crate::worker::{STATE_PREFIX, Worker};
 use jiff::Timestamp;
@@ -16,10 +17,6 @@ use slinky_api::v1beta1::{NodeSet, ScalingMode};
 use slurm_rest::{Node, NodeState, NodeUpdate};
 use std::collections::BTreeMap;
 use std::time::Duration;
-
-/// How long Slurm may be silent before all workers that it knew are protected from evictions: as long as what it said is
-/// good for, and a minute more. A hiccup relabels nobody, and neither does a process that has just begun to ask.
-const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Base states in the order in which the first one counts, as conditions name them.
 const BASE: [(NodeState, &str); 7] = [
@@ -137,7 +134,7 @@ impl Mirrors<'_> {
             (_, NodeLookup::Present(node)) => Some(node.is_busy()),
             // A job may have come that nobody told of.
             (View::Unknown { .. } | View::NotExpected, _)
-                if self.unreachable_for >= PATIENCE && worker.was_registered() =>
+                if must_protect_workers(self.unreachable_for) && worker.was_registered() =>
             {
                 Some(true)
             }
@@ -156,7 +153,7 @@ impl Mirrors<'_> {
         let is_due = matches!(self.slurm, View::Unknown { .. } | View::NotExpected)
             && self.nodeset.spec.workload_disruption_protection
             && workers.iter().any(is_open);
-        PATIENCE.checked_sub(self.unreachable_for).filter(|left| is_due && !left.is_zero())
+        protects_workers_in(self.unreachable_for).filter(|_| is_due)
     }
 
     /// What Slurm nodes should say and do not.

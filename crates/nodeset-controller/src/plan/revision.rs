@@ -5,7 +5,7 @@
 
 mod meaning;
 
-use crate::build::revision_name;
+use crate::build::{LONGEST_LABEL, revision_name};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::ResourceExt;
 use meaning::is_equivalent;
@@ -15,9 +15,6 @@ use slinky_api::ownership::{Control, control_of};
 use slinky_api::v1beta1::NodeSet;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-
-/// The longest value that a label can have.
-const LONGEST_LABEL: usize = 63;
 
 /// What becomes of revisions.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,15 +1,9 @@
 //! Nodes that were there and are missing: when that proves that they are gone. Pure.
 
+use crate::timing::{ABSENCE_PROOF, MASS_ABSENCE_PROOF};
 use slurm_rest::Node;
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 use tokio::time::Instant;
-
-/// How far two lists without a node are apart that prove it gone.
-const PROOF: Duration = Duration::from_secs(20);
-/// The same after a list that lacked so much that it is more likely to be wrong than right: a slurmctld that starts
-/// anew shows no node until their slurmds come back.
-pub const PROOF_AGAINST_ODDS: Duration = Duration::from_mins(1);
 
 /// All nodes of a cluster, by name.
 pub type Nodes = BTreeMap<String, Node>;
@@ -27,7 +21,7 @@ impl Absences {
         self.0.retain(|name, proof| {
             !after.contains_key(name) && !deleted.contains(name) && (is_suspicious || asked < *proof)
         });
-        let proof = asked + if is_suspicious { PROOF_AGAINST_ODDS } else { PROOF };
+        let proof = asked + if is_suspicious { MASS_ABSENCE_PROOF } else { ABSENCE_PROOF };
         if is_suspicious {
             self.0.values_mut().for_each(|earlier| *earlier = proof.max(*earlier));
         }
@@ -44,6 +38,7 @@ impl Absences {
 mod tests {
     use super::*;
     use rstest::rstest;
+    use std::time::Duration;
 
     fn nodes(names: &str) -> Nodes {
         names.split_whitespace().map(|name| (name.to_owned(), Node::default())).collect()

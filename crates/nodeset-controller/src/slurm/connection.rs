@@ -2,23 +2,18 @@
 
 use super::connect::{Connect, KeyError};
 use super::view::View;
+use crate::timing::{KEY_RETRY_INTERVAL, REQUEST_TIMEOUT, RESTAPI_GRACE};
 use operator_runtime::error::chain;
 use slinky_api::v1beta1::SecretKeySelector;
 use slurm_jwt::SigningKey;
 use slurm_rest::{EndpointError, Limits, SlurmClient};
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long there has to be no RestApi until nobody expects one.
-const GRACE: Duration = Duration::from_mins(1);
-/// How often a signing key that is missing, or that Slurm refuses, is read again.
-const KEY_PAUSE: Duration = Duration::from_secs(10);
-
-/// One read at a time. Lists of many jobs are long.
-const READS: Limits = Limits { in_flight: 1, timeout: Duration::from_secs(10) };
+/// One read at a time.
+const READS: Limits = Limits { in_flight: 1, timeout: REQUEST_TIMEOUT };
 /// Writes, and reads of single nodes.
-const WRITES: Limits = Limits { in_flight: 8, timeout: Duration::from_secs(10) };
+const WRITES: Limits = Limits { in_flight: 8, timeout: REQUEST_TIMEOUT };
 
 /// Two clients of one slurmrestd, so that writes never wait for a read, nor a read for them.
 pub struct Clients {
@@ -77,7 +72,9 @@ impl Connection {
     /// What is known of a cluster to which there is no connection.
     pub fn obstacle(&self, now: Instant) -> Option<View> {
         let why = match self.obstacle.as_ref()? {
-            Obstacle::NoRestApi { since, .. } if *since + GRACE <= now => return Some(View::NotExpected),
+            Obstacle::NoRestApi { since, .. } if *since + RESTAPI_GRACE <= now => {
+                return Some(View::NotExpected);
+            }
             Obstacle::NoRestApi { lost, .. } => {
                 return Some(View::Unknown {
                     why: "the Controller has no RestApi".to_owned(),
@@ -116,7 +113,7 @@ impl Connection {
     pub fn needs_key(&self, selector: Option<&SecretKeySelector>, now: Instant) -> bool {
         let Some((read, at)) = &self.key_read else { return true };
         let is_doubted = self.key.is_none() || self.key_refused;
-        self.key_changed || read.as_ref() != selector || is_doubted && *at + KEY_PAUSE <= now
+        self.key_changed || read.as_ref() != selector || is_doubted && *at + KEY_RETRY_INTERVAL <= now
     }
 
     /// The key is about to be read.

@@ -5,25 +5,20 @@ use super::connect::KeyError;
 use super::connection::Clients;
 use super::endpoint::endpoint;
 use super::jobs::summarize;
-use super::poll_schedule::{POLL, Step};
+use super::poll_schedule::Step;
 use super::view::View;
 use super::write_log::Asked;
 use super::{lock, metrics};
+use crate::timing::{KEY_TIMEOUT, NODE_LIST_TIMEOUT, POLL_INTERVAL};
 use operator_runtime::error::chain;
 use operator_runtime::find;
 use slinky_api::v1beta1::Controller;
 use slurm_rest::{Error, NodeList, Partition, ReservationList};
 use std::collections::BTreeSet;
 use std::sync::{Arc, MutexGuard};
-use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{info, warn};
-
-/// How long a list of nodes may take.
-const NODES_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long the API server may take for the signing key.
-const KEY_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Cluster {
     /// Does what is due, or waits until something is. Whether the cluster is still there.
@@ -35,7 +30,7 @@ impl Cluster {
             (Step::Jobs, Some(clients)) => self.read_jobs(&clients).await,
             (Step::Reservations, Some(clients)) => self.read_reservations(&clients).await,
             (Step::Wait(until), _) => self.wait(until).await,
-            (_, None) => self.wait(Instant::now() + POLL).await,
+            (_, None) => self.wait(Instant::now() + POLL_INTERVAL).await,
         }
         let (now, mut state) = (Instant::now(), lock(&self.state));
         let wishes = (state.schedule.wishes_jobs(now), state.schedule.wishes_reservations(now));
@@ -103,7 +98,8 @@ impl Cluster {
                 None => clients.reader.list_nodes().await.map(Some),
             }
         };
-        let result = timeout(NODES_TIMEOUT, reading).await.unwrap_or(Err(Error::Timeout(NODES_TIMEOUT)));
+        let result =
+            timeout(NODE_LIST_TIMEOUT, reading).await.unwrap_or(Err(Error::Timeout(NODE_LIST_TIMEOUT)));
         self.account("nodes", asked.at, &result);
         let view = self.take_nodes(asked, since.is_none(), result);
         answer(looks, &view);

@@ -3,28 +3,14 @@
 //! Questions come one after another: slurmrestd blocks one of its few threads for each while slurmctld is away. How long
 //! an answer took says how dear it was, and the pause after it grows with that.
 
+use crate::timing::{
+    FULL_LIST_INTERVAL, IDLE_AFTER, JOB_LIST_INTERVAL, MAX_BACKOFF, MAX_REST, POLL_INTERVAL,
+    REQUEST_READERS_AFTER, SLURMRESTD_TIMEOUT,
+};
 use slurm_rest::Error;
 use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::time::Instant;
-
-/// How often nodes are asked for, and the longest time until the schedule is looked at again.
-pub const POLL: Duration = Duration::from_secs(1);
-/// How often all nodes are asked for, whether or not any changed: it makes slurmctld count what jobs use, and shows
-/// changes that hid behind a clock that was set back.
-const FULL: Duration = Duration::from_secs(30);
-/// How often jobs and reservations are asked for.
-const SELDOM: Duration = Duration::from_secs(10);
-/// The longest pause after an answer.
-const LONGEST_REST: Duration = Duration::from_secs(10);
-/// The longest pause after a failure.
-const LONGEST_PAUSE: Duration = Duration::from_secs(15);
-/// How long slurmrestd waits for slurmctld, even if nobody waits for slurmrestd any more.
-const PATIENCE_OF_SLURMRESTD: Duration = Duration::from_secs(10);
-/// How long it is remembered that somebody wanted to know.
-const INTEREST: Duration = Duration::from_mins(5);
-/// When to ask whether somebody still does.
-const CALL: Duration = Duration::from_mins(4);
 
 /// What somebody wants to know besides the nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,11 +54,11 @@ impl Errand {
     }
 
     fn is_wanted(&self, now: Instant) -> bool {
-        self.wanted.is_some_and(|wanted| now < wanted + INTEREST)
+        self.wanted.is_some_and(|wanted| now < wanted + IDLE_AFTER)
     }
 
     fn is_due(&self, now: Instant) -> bool {
-        self.is_rested(now) && self.asked.is_none_or(|asked| asked + SELDOM <= now)
+        self.is_rested(now) && self.asked.is_none_or(|asked| asked + JOB_LIST_INTERVAL <= now)
     }
 
     fn is_rested(&self, now: Instant) -> bool {
@@ -123,12 +109,12 @@ impl Schedule {
 
     /// Whether nobody wants to know any more.
     pub fn is_over(&self, now: Instant) -> bool {
-        self.wanted + INTEREST <= now
+        self.wanted + IDLE_AFTER <= now
     }
 
     /// Whether to ask, once, who still wants to know: they are not heard of while nothing happens.
     pub fn calls(&mut self, now: Instant) -> bool {
-        let calls = !self.called && self.wanted + CALL <= now;
+        let calls = !self.called && self.wanted + REQUEST_READERS_AFTER <= now;
         self.called |= calls;
         calls
     }
@@ -168,7 +154,7 @@ impl Schedule {
                 return Step::Reservations;
             }
         }
-        Step::Wait(self.nodes_due.min(now + POLL))
+        Step::Wait(self.nodes_due.min(now + POLL_INTERVAL))
     }
 
     /// All nodes are due at once: somebody else answers from now on.
@@ -180,18 +166,18 @@ impl Schedule {
     pub fn nodes_answered(&mut self, all: bool, asked: Instant, now: Instant) {
         (self.failures, self.nodes_due) = (0, now + rest(now - asked));
         if all {
-            self.all_due = asked + FULL;
+            self.all_due = asked + FULL_LIST_INTERVAL;
         }
     }
 
     /// Nodes were asked for in vain.
     pub fn nodes_failed(&mut self, error: &Error, asked: Instant, now: Instant) {
-        let pause = POLL * 2_u32.pow(self.failures.min(4));
+        let pause = POLL_INTERVAL * 2_u32.pow(self.failures.min(4));
         self.failures = self.failures.saturating_add(1);
-        self.nodes_due = now + pause.min(LONGEST_PAUSE);
+        self.nodes_due = now + pause.min(MAX_BACKOFF);
         if matches!(error, Error::Timeout(_)) {
             // Only then slurmrestd has let go of the last question.
-            self.nodes_due = self.nodes_due.max(asked + PATIENCE_OF_SLURMRESTD);
+            self.nodes_due = self.nodes_due.max(asked + SLURMRESTD_TIMEOUT);
         }
     }
 
@@ -214,7 +200,7 @@ impl Schedule {
 
 /// The pause after an answer that took so long: at most a fifth of the time is spent on answers.
 fn rest(took: Duration) -> Duration {
-    took.saturating_mul(4).clamp(POLL, LONGEST_REST)
+    took.saturating_mul(4).clamp(POLL_INTERVAL, MAX_REST)
 }
 
 #[cfg(test)]
@@ -251,7 +237,7 @@ mod tests {
         assert_eq!(pauses, [1, 2, 4, 8, 15, 15]);
         schedule.nodes_answered(false, start, start);
         assert!(!schedule.is_failing());
-        assert_eq!(schedule.nodes_due, start + POLL);
+        assert_eq!(schedule.nodes_due, start + POLL_INTERVAL);
     }
 
     #[test]
@@ -285,7 +271,7 @@ mod tests {
         schedule.want(wish, now);
         schedule.nodes_answered(true, now, now);
         let step = schedule.next(false, &busy(now_busy), now);
-        assert_eq!(step, expected.unwrap_or(Step::Wait(now + POLL)));
+        assert_eq!(step, expected.unwrap_or(Step::Wait(now + POLL_INTERVAL)));
     }
 
     #[test]
@@ -294,7 +280,7 @@ mod tests {
         let mut schedule = Schedule::new(start);
         schedule.want(Queries { jobs: true, reservations: true }, start);
         schedule.nodes_failed(&Error::Unavailable(String::new()), start, start);
-        assert_eq!(schedule.next(false, &busy(&["a"]), start), Step::Wait(start + POLL));
+        assert_eq!(schedule.next(false, &busy(&["a"]), start), Step::Wait(start + POLL_INTERVAL));
     }
 
     #[test]

@@ -1,17 +1,15 @@
 //! What a cluster said, less what that does not prove. Pure.
 
-use super::absences::{Absences, Nodes, PROOF_AGAINST_ODDS};
+use super::absences::{Absences, Nodes};
+use super::reachability::is_stale;
 use super::view::{Jobs, Known, Snapshot, View};
 use super::write_log::{Asked, Outcome, Turn, WriteLog};
+use crate::timing::MASS_ABSENCE_PROOF;
 use jiff::Timestamp;
 use slurm_rest::{NodeList, Reservation, ReservationList};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::time::Instant;
-
-/// What is older is not known any more.
-const STALE: Duration = Duration::from_secs(30);
 
 /// What a write is made to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,13 +143,13 @@ impl SlurmState {
 
     /// Forgets jobs and reservations that are too old, or that nobody keeps fresh any more.
     pub fn forget_old(&mut self, wishes_jobs: bool, wishes_reservations: bool, now: Instant) {
-        let is_fresh = |asked: Instant| now < asked + STALE;
+        let is_old = |asked: Instant| is_stale(now.duration_since(asked));
         let needs_jobs = wishes_jobs || !self.busy.is_empty();
-        if self.jobs_asked.is_some_and(|asked| !needs_jobs || !is_fresh(asked)) {
+        if self.jobs_asked.is_some_and(|asked| !needs_jobs || is_old(asked)) {
             self.jobs_asked = None;
             self.set_jobs(None, wishes_jobs);
         }
-        if self.reservations.as_ref().is_some_and(|seen| !wishes_reservations || !is_fresh(seen.asked)) {
+        if self.reservations.as_ref().is_some_and(|seen| !wishes_reservations || is_old(seen.asked)) {
             self.forget_reservations();
         }
     }
@@ -188,14 +186,14 @@ impl SlurmState {
             let why = format!("Slurm has not answered yet{error}");
             return View::Unknown { why, overdue: self.error.is_some() };
         };
-        if seen.asked.at + STALE <= now {
+        if is_stale(now.duration_since(seen.asked.at)) {
             return View::unreachable(format!(
                 "Slurm has not answered since {:.0}{error}",
                 seen.snapshot.asked
             ));
         }
         let uncertain = self.absences.unproven().chain(self.node_writes.unseen()).cloned().collect();
-        let is_new = self.first.is_none_or(|first| now < first + PROOF_AGAINST_ODDS);
+        let is_new = self.first.is_none_or(|first| now < first + MASS_ABSENCE_PROOF);
         View::Known(Known { snapshot: seen.snapshot.clone(), uncertain, is_new })
     }
 
@@ -239,6 +237,8 @@ fn matters(jobs: Option<&Jobs>, wished: bool) -> Option<Jobs> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::timing::STALE_AFTER;
+    use std::time::Duration;
 
     #[test]
     fn a_cluster_is_new_for_a_minute_after_its_first_answer() {
@@ -259,7 +259,7 @@ mod tests {
         let mut memory = SlurmState::default();
         let asked = memory.ask(start, "2027-01-15T08:00:00.123456789Z".parse().unwrap());
         memory.nodes_listed(asked, NodeList { nodes: vec![], as_of: None });
-        let View::Unknown { why, overdue } = memory.view(start + STALE) else { panic!("it is old") };
+        let View::Unknown { why, overdue } = memory.view(start + STALE_AFTER) else { panic!("it is old") };
         assert_eq!((why.as_str(), overdue), ("Slurm has not answered since 2027-01-15T08:00:00Z", true));
     }
 }

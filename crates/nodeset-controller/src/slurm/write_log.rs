@@ -1,13 +1,9 @@
 //! What was written and not seen since: until a read that was asked for later, nothing is known of it. Pure.
 
+use crate::timing::LATE_WRITE_WINDOW;
 use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 use tokio::time::Instant;
-
-/// How long after it was sent a write may still take effect, when nobody answered it: slurmctld was seen to carry out
-/// after a hang what it had been asked for before, and slurmrestd keeps a request for a few times its own patience.
-const LANDING: Duration = Duration::from_secs(40);
 
 /// The order in which questions were asked and writes answered. A clock may show the same time for both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -82,7 +78,9 @@ impl WriteLog {
             match outcome {
                 Outcome::Answered(turn) => entry.answered = Some(turn),
                 Outcome::Deleted(turn) => (entry.answered, entry.deleted) = (Some(turn), true),
-                Outcome::Lost(sent) => entry.lands_until = entry.lands_until.max(Some(sent + LANDING)),
+                Outcome::Lost(sent) => {
+                    entry.lands_until = entry.lands_until.max(Some(sent + LATE_WRITE_WINDOW))
+                }
             }
         }
     }
@@ -108,6 +106,7 @@ impl WriteLog {
 mod tests {
     use super::*;
     use rstest::rstest;
+    use std::time::Duration;
 
     struct Fixture {
         log: WriteLog,

@@ -5,6 +5,7 @@ use crate::execute::Execution;
 use crate::observe::Observed;
 use crate::plan::{Plan, WaitFor};
 use crate::slurm::View;
+use crate::slurm::reachability::{degrades_in, is_degraded};
 use crate::worker::Worker;
 use jiff::{SignedDuration, Timestamp};
 use operator_runtime::Classify;
@@ -12,9 +13,7 @@ use operator_runtime::error::chain;
 use slinky_api::conditions::{SLURM_REACHABLE, find};
 use slinky_api::v1beta1::NodeSetStatus;
 use std::collections::BTreeSet;
-
-/// How long Slurm may be unreachable before the NodeSet is degraded: longer than slurmctld takes to start or to fail over.
-const LONG: SignedDuration = SignedDuration::from_mins(5);
+use std::time::Duration;
 
 /// How long a pod may be unschedulable before the NodeSet is degraded: longer than a pod takes to terminate and free its node.
 const UNSCHEDULABLE_AFTER: SignedDuration = SignedDuration::from_secs(30);
@@ -41,7 +40,12 @@ fn slurm_unreachable(observed: &Observed, status: &NodeSetStatus, now: Timestamp
     let since = unreachable_since(status)?;
     let text =
         format!("Slurm has been unreachable since {since}, and no worker is removed until it answers: {why}");
-    (now.duration_since(since) >= LONG).then(|| Part::new("SlurmUnreachable", text))
+    is_degraded(elapsed(since, now)).then(|| Part::new("SlurmUnreachable", text))
+}
+
+/// Zero if `since` is in the future: the clock of the replica that wrote it may be ahead.
+fn elapsed(since: Timestamp, now: Timestamp) -> Duration {
+    now.duration_since(since).try_into().unwrap_or_default()
 }
 
 /// Time until a state that lasts becomes an error; `None` if there is none.
@@ -52,14 +56,15 @@ pub fn degraded_in(
     now: Timestamp,
 ) -> Option<SignedDuration> {
     let is_unknown = matches!(observed.slurm, View::Unknown { .. });
-    let unreachable_for =
-        unreachable_since(status).filter(|_| is_unknown).map(|since| LONG - now.duration_since(since));
+    let unreachable = unreachable_since(status).filter(|_| is_unknown);
+    let unreachable = unreachable.and_then(|since| degrades_in(elapsed(since, now)));
+    let unreachable = unreachable.and_then(|left| SignedDuration::try_from(left).ok());
     let unschedulable = plan
         .workers
         .iter()
         .filter_map(unschedulable_since)
         .map(|(since, _)| UNSCHEDULABLE_AFTER - now.duration_since(since));
-    unreachable_for.into_iter().chain(unschedulable).filter(SignedDuration::is_positive).min()
+    unreachable.into_iter().chain(unschedulable).filter(SignedDuration::is_positive).min()
 }
 
 /// Workers that no Kubernetes node fits, in the words that the scheduler has for the first.
