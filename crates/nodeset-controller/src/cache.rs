@@ -1,4 +1,4 @@
-//! What is kept of the cluster: no more than decisions look at, and found without a search.
+//! Caches of Kubernetes objects, trimmed to the fields that decisions use and indexed for lookup.
 
 mod live_pods;
 mod nodes;
@@ -15,7 +15,7 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use slinky_api::ownership::controller_of;
 use slinky_api::v1beta1::NodeSet;
 
-/// Drops the templates of workloads that are not ours.
+/// Drops the data of revisions that other kinds of workloads own.
 pub fn trim_revision(revision: &mut ControllerRevision) {
     let kind = <NodeSet as kube::Resource>::kind(&());
     if controller_of(&revision.metadata).is_some_and(|owner| owner.kind != kind) {
@@ -24,7 +24,7 @@ pub fn trim_revision(revision: &mut ControllerRevision) {
     revision.metadata.managed_fields = None;
 }
 
-/// Drops all but who owns a claim.
+/// Drops everything but the metadata: decisions need the owner of a claim.
 pub fn trim_claim(claim: &mut PersistentVolumeClaim) {
     claim.spec = None;
     claim.status = None;

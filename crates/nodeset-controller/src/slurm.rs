@@ -1,8 +1,8 @@
-//! The Slurm clusters that workers belong to: what is known of each, kept fresh in the background, and the writes to it.
+//! The Slurm clusters that workers belong to: background polling, live reads, and writes.
 //!
-//! [`Clusters`] has one task for each cluster that somebody asked about lately. A decision reads a [`View`] from memory
-//! and never waits for Slurm; who is about to do what cannot be undone asks [`Cluster::list_nodes_live`] first. All writes go through
-//! [`Cluster`], so that a view never passes off as news what was read before them.
+//! [`Clusters`] runs one polling task for each cluster that was read lately. Decisions read a cached [`View`] and never wait
+//! for Slurm; before an action that cannot be undone the caller awaits [`Cluster::list_nodes_live`]. All writes go through
+//! [`Cluster`], so that a view does not present as current a read that started before them.
 
 mod absences;
 mod cluster;
@@ -35,9 +35,8 @@ pub use view::{Known, NodeLookup, View};
 use kube::ResourceExt;
 use slinky_api::v1beta1::NodeSet;
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Which cluster: that of a Controller. The same name in another namespace is another cluster.
+/// Identifies a cluster by its Controller. The same name in another namespace is another cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ClusterKey {
     /// Namespace of the Controller, and of everything that refers to it.
@@ -60,9 +59,4 @@ impl fmt::Display for ClusterKey {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}/{}", self.namespace, self.controller)
     }
-}
-
-/// Locks what stays whole between any two statements under the lock, so that a panic elsewhere does not spread.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,10 +1,11 @@
-//! Kubernetes nodes, as decisions see them: made anew only when something changed that decisions look at.
+//! Facts about Kubernetes nodes, recomputed only after a change that decisions depend on.
 
 use crate::node_facts::{NodeFacts, Nodes};
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use kube::runtime::reflector::Store;
-use std::sync::{Arc, Mutex, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 
 /// A cache of Kubernetes nodes.
 #[derive(Clone)]
@@ -21,25 +22,25 @@ impl NodeCache {
         Self { store, propagated, facts: Arc::default() }
     }
 
-    /// What decisions see of a node.
+    /// The facts about one node.
     pub fn facts(&self, node: &Node) -> NodeFacts {
         NodeFacts::new(node, &self.propagated)
     }
 
-    /// Something that matters changed.
+    /// Drops the cached facts. To be called after a change that decisions depend on.
     pub fn invalidate(&self) {
-        *self.facts.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.facts.lock() = None;
     }
 
-    /// All nodes.
+    /// The facts about all nodes.
     pub fn all(&self) -> Arc<Nodes> {
-        let mut facts = self.facts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut facts = self.facts.lock();
         let all =
             || self.store.state().iter().map(|node| (node.name_any(), Arc::new(self.facts(node)))).collect();
         facts.get_or_insert_with(|| Arc::new(all())).clone()
     }
 
-    /// Drops what no decision looks at.
+    /// Drops the fields that no decision uses.
     pub fn trim(node: &mut Node) {
         node.metadata.managed_fields = None;
         if let Some(status) = &mut node.status {

@@ -1,18 +1,19 @@
-//! Worker pods, found by their NodeSet.
+//! Worker pods with an index by NodeSet and by Kubernetes node.
 
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use kube::ResourceExt;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher::Event;
+use parking_lot::Mutex;
 use slinky_api::labels::APP_INSTANCE;
 use slinky_api::ownership::controller_of;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// Namespace and name.
 type Key = (String, String);
 
-/// A cache of pods with an index by the NodeSet that they are, or claim to be, part of.
+/// A cache of pods, indexed by the NodeSets that they belong to: by controller reference and by label.
 #[derive(Clone)]
 pub struct PodCache {
     store: Store<Pod>,
@@ -23,49 +24,44 @@ pub struct PodCache {
 struct Index {
     /// Names of pods by NodeSet.
     pods: BTreeMap<Key, BTreeSet<String>>,
-    /// NodeSets by pod: the one that its label names and the one that controls it; and the Kubernetes node.
+    /// NodeSets by pod (the one in its label and the one that controls it), and its Kubernetes node.
     nodesets: BTreeMap<Key, (BTreeSet<String>, Option<String>)>,
     /// Pods by Kubernetes node.
     hosts: BTreeMap<String, BTreeSet<Key>>,
 }
 
 impl PodCache {
-    /// An index of this store. It has to be told of what happens, after the store was.
+    /// An index of this store. [`Self::observe`] has to be called for every event, after the store has applied it.
     pub fn new(store: Store<Pod>) -> Self {
         Self { store, index: Arc::default() }
     }
 
-    /// Something happened to a pod.
+    /// Applies an event of the watch to the index.
     pub fn observe(&self, event: &Event<Pod>) {
         match event {
-            Event::Apply(pod) => self.lock().insert(pod),
-            Event::Delete(pod) => self.lock().remove(&key_of(pod)),
-            // The store shows a new list when it is complete, and so does the index.
+            Event::Apply(pod) => self.index.lock().insert(pod),
+            Event::Delete(pod) => self.index.lock().remove(&key_of(pod)),
+            // The store replaces its content when a relist is complete, and so does the index.
             Event::Init | Event::InitApply(_) => {}
-            Event::InitDone => *self.lock() = Index::of(&self.store.state()),
+            Event::InitDone => *self.index.lock() = Index::of(&self.store.state()),
         }
     }
 
-    /// The pods of a NodeSet, and those that could be, in the order of their names.
+    /// The pods that a NodeSet controls or could adopt, sorted by name.
     pub fn of(&self, namespace: &str, nodeset: &str) -> Vec<Arc<Pod>> {
-        let index = self.lock();
+        let index = self.index.lock();
         let names = index.pods.get(&(namespace.to_owned(), nodeset.to_owned())).into_iter().flatten();
-        // The store learns first of what is gone.
+        // The store drops deleted pods before the index does.
         names.filter_map(|name| self.store.get(&ObjectRef::new(name).within(namespace))).collect()
     }
 
     /// Namespaces and names of the NodeSets that have a pod on a Kubernetes node.
     pub fn nodesets_on(&self, node: &str) -> BTreeSet<Key> {
-        let index = self.lock();
+        let index = self.index.lock();
         let pods = index.hosts.get(node).into_iter().flatten();
         pods.filter_map(|pod| Some((&pod.0, &index.nodesets.get(pod)?.0)))
             .flat_map(|(namespace, nodesets)| nodesets.iter().map(|name| (namespace.clone(), name.clone())))
             .collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Index> {
-        // Each change leaves the index whole.
-        self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -106,7 +102,7 @@ impl Index {
     }
 }
 
-/// Takes an item out of a set, and the set away when it is empty.
+/// Removes an item from a set, and the set when it is empty.
 fn discard<K: Ord, V: Ord>(sets: &mut BTreeMap<K, BTreeSet<V>>, key: &K, item: &V) {
     if let Some(set) = sets.get_mut(key) {
         set.remove(item);
@@ -120,19 +116,19 @@ fn key_of(pod: &Pod) -> Key {
     (pod.namespace().unwrap_or_default(), pod.name_any())
 }
 
-/// The NodeSets that a pod concerns.
+/// The NodeSets that a pod belongs to: the one that controls it and the one in its label.
 pub fn nodesets_of(pod: &Pod) -> BTreeSet<String> {
     let controller =
         controller_of(&pod.metadata).filter(|owner| owner.kind == "NodeSet").map(|owner| &owner.name);
     controller.into_iter().chain(pod.labels().get(APP_INSTANCE)).cloned().collect()
 }
 
-/// Whether a pod is of this NodeSet, or could be.
+/// Whether a NodeSet controls a pod or could adopt it.
 pub fn concerns(pod: &Pod, nodeset: &str) -> bool {
     nodesets_of(pod).contains(nodeset)
 }
 
-/// Drops what no decision looks at: of thousands of pods only little is kept.
+/// Drops the fields that no decision uses, to save memory with thousands of pods.
 pub fn trim_pod(pod: &mut Pod) {
     pod.metadata.managed_fields = None;
     if let Some(spec) = pod.spec.take() {
@@ -146,7 +142,7 @@ pub fn trim_pod(pod: &mut Pod) {
     }
     if let Some(status) = &mut pod.status {
         let statuses = status.container_statuses.take().unwrap_or_default();
-        // What is left says whether a container ever ran.
+        // Decisions need to know whether a container ever ran.
         status.container_statuses = Some(
             statuses
                 .into_iter()
@@ -180,19 +176,19 @@ mod tests {
         serde_json::from_value(json!({ "metadata": metadata })).unwrap()
     }
 
-    /// A cache that is told of what happens.
-    struct Told {
+    /// A cache that gets watch events.
+    struct Fixture {
         cache: PodCache,
         writer: Writer<Pod>,
     }
 
-    impl Told {
+    impl Fixture {
         fn new() -> Self {
             let (store, writer) = reflector::store();
             Self { cache: PodCache::new(store), writer }
         }
 
-        fn of(&mut self, event: &Event<Pod>) {
+        fn apply(&mut self, event: &Event<Pod>) {
             self.writer.apply_watcher_event(event);
             self.cache.observe(event);
         }
@@ -205,27 +201,27 @@ mod tests {
 
     #[test]
     fn pods_are_found_by_their_label_and_by_their_controller() {
-        let mut told = Told::new();
-        told.of(&Event::Apply(pod("a-1", "a", "a")));
-        told.of(&Event::Apply(pod("a-0", "a", "a")));
-        told.of(&Event::Apply(pod("odd", "b", "a")));
-        assert_eq!(told.pods("a"), "a-0 a-1 odd");
-        assert_eq!(told.pods("b"), "odd");
-        told.of(&Event::Apply(pod("odd", "b", "b")));
-        told.of(&Event::Delete(pod("a-1", "a", "a")));
-        assert_eq!(told.pods("a"), "a-0", "one changed hands and one is gone");
+        let mut fixture = Fixture::new();
+        fixture.apply(&Event::Apply(pod("a-1", "a", "a")));
+        fixture.apply(&Event::Apply(pod("a-0", "a", "a")));
+        fixture.apply(&Event::Apply(pod("odd", "b", "a")));
+        assert_eq!(fixture.pods("a"), "a-0 a-1 odd");
+        assert_eq!(fixture.pods("b"), "odd");
+        fixture.apply(&Event::Apply(pod("odd", "b", "b")));
+        fixture.apply(&Event::Delete(pod("a-1", "a", "a")));
+        assert_eq!(fixture.pods("a"), "a-0", "one was adopted by another NodeSet, one was deleted");
     }
 
     #[test]
-    fn a_new_list_counts_when_it_is_complete() {
-        let mut told = Told::new();
-        told.of(&Event::Apply(pod("a-0", "a", "a")));
-        told.of(&Event::Apply(pod("moved", "a", "a")));
-        told.of(&Event::Init);
-        told.of(&Event::InitApply(pod("a-1", "a", "a")));
-        told.of(&Event::InitApply(pod("moved", "b", "b")));
-        assert_eq!((told.pods("a"), told.pods("b")), ("a-0 moved".to_owned(), String::new()));
-        told.of(&Event::InitDone);
-        assert_eq!((told.pods("a"), told.pods("b")), ("a-1".to_owned(), "moved".to_owned()));
+    fn relist_replaces_the_index_when_it_is_complete() {
+        let mut fixture = Fixture::new();
+        fixture.apply(&Event::Apply(pod("a-0", "a", "a")));
+        fixture.apply(&Event::Apply(pod("moved", "a", "a")));
+        fixture.apply(&Event::Init);
+        fixture.apply(&Event::InitApply(pod("a-1", "a", "a")));
+        fixture.apply(&Event::InitApply(pod("moved", "b", "b")));
+        assert_eq!((fixture.pods("a"), fixture.pods("b")), ("a-0 moved".to_owned(), String::new()));
+        fixture.apply(&Event::InitDone);
+        assert_eq!((fixture.pods("a"), fixture.pods("b")), ("a-1".to_owned(), "moved".to_owned()));
     }
 }

@@ -1,4 +1,4 @@
-//! Nodes that were there and are missing: when that proves that they are gone. Pure.
+//! Nodes that are missing from the last lists: decides when that proves that they do not exist. Pure.
 
 use crate::timing::{ABSENCE_PROOF, MASS_ABSENCE_PROOF};
 use slurm_rest::Node;
@@ -8,27 +8,34 @@ use tokio::time::Instant;
 /// All nodes of a cluster, by name.
 pub type Nodes = BTreeMap<String, Node>;
 
-/// Nodes missing from the last list, each with the moment from which on a list without it proves that it is gone.
+/// Nodes missing from the last list, each with the time from which a list without it proves its absence.
 #[derive(Debug, Default)]
 pub struct Absences(BTreeMap<String, Instant>);
 
 impl Absences {
-    /// Takes note of a list that was asked for then. Nodes in `deleted` are gone by Slurm's own word.
-    pub fn compare(&mut self, before: &Nodes, after: &Nodes, deleted: &BTreeSet<String>, asked: Instant) {
-        let is_lost = |name: &&String| !after.contains_key(*name) && !deleted.contains(*name);
-        let lost: Vec<&String> = before.keys().filter(is_lost).collect();
-        let is_suspicious = !lost.is_empty() && (after.is_empty() || lost.len() * 2 > before.len());
+    /// Records a list that was requested at `requested_at`. Slurm confirmed the deletion of the nodes in `deleted`.
+    pub fn compare(
+        &mut self,
+        before: &Nodes,
+        after: &Nodes,
+        deleted: &BTreeSet<String>,
+        requested_at: Instant,
+    ) {
+        let is_missing = |name: &&String| !after.contains_key(*name) && !deleted.contains(*name);
+        let missing: Vec<&String> = before.keys().filter(is_missing).collect();
+        // Such a list is more likely to be incomplete than right.
+        let is_suspicious = !missing.is_empty() && (after.is_empty() || missing.len() * 2 > before.len());
         self.0.retain(|name, proof| {
-            !after.contains_key(name) && !deleted.contains(name) && (is_suspicious || asked < *proof)
+            !after.contains_key(name) && !deleted.contains(name) && (is_suspicious || requested_at < *proof)
         });
-        let proof = asked + if is_suspicious { MASS_ABSENCE_PROOF } else { ABSENCE_PROOF };
+        let proof = requested_at + if is_suspicious { MASS_ABSENCE_PROOF } else { ABSENCE_PROOF };
         if is_suspicious {
             self.0.values_mut().for_each(|earlier| *earlier = proof.max(*earlier));
         }
-        self.0.extend(lost.into_iter().map(|name| (name.clone(), proof)));
+        self.0.extend(missing.into_iter().map(|name| (name.clone(), proof)));
     }
 
-    /// The nodes that are missing and not proven gone.
+    /// The missing nodes whose absence is not proven.
     pub fn unproven(&self) -> impl Iterator<Item = &String> {
         self.0.keys()
     }
@@ -44,8 +51,8 @@ mod tests {
         names.split_whitespace().map(|name| (name.to_owned(), Node::default())).collect()
     }
 
-    /// Lists by second, each as the names that it holds; gives what is in doubt after the last.
-    fn doubts(lists: &[(u64, &str)], deleted: &str) -> Vec<String> {
+    /// Compares lists, given as second and names; returns the nodes that are unproven after the last.
+    fn unproven_after(lists: &[(u64, &str)], deleted: &str) -> Vec<String> {
         let (start, mut absences, mut before) = (Instant::now(), Absences::default(), Nodes::new());
         let deleted = deleted.split_whitespace().map(str::to_owned).collect();
         for (second, names) in lists {
@@ -58,37 +65,37 @@ mod tests {
 
     #[rstest]
     #[case::never_seen(&[(0, "a b")], &[])]
-    #[case::just_missed(&[(0, "a b c"), (1, "a b")], &["c"])]
-    #[case::not_yet_proven(&[(0, "a b c"), (1, "a b"), (20, "a b")], &["c"])]
+    #[case::missing_once(&[(0, "a b c"), (1, "a b")], &["c"])]
+    #[case::before_the_proof(&[(0, "a b c"), (1, "a b"), (20, "a b")], &["c"])]
     #[case::proven(&[(0, "a b c"), (1, "a b"), (21, "a b")], &[])]
-    #[case::proof_by_one_late_list(&[(0, "a b c"), (1, "a b"), (500, "a b")], &[])]
-    #[case::back(&[(0, "a b c"), (1, "a b"), (2, "a b c")], &[])]
-    #[case::missing_again(&[(0, "a b c"), (1, "a b"), (10, "a b c"), (11, "a b"), (22, "a b")], &["c"])]
-    #[case::half_is_believed(&[(0, "a b"), (1, "a"), (21, "a")], &[])]
-    #[case::more_than_half_is_not(&[(0, "a b c"), (1, "a"), (21, "a"), (60, "a")], &["b", "c"])]
-    #[case::until_it_lasts(&[(0, "a b c"), (1, "a"), (61, "a")], &[])]
-    #[case::nothing_left(&[(0, "a"), (1, ""), (60, "")], &["a"])]
-    #[case::nothing_left_for_long(&[(0, "a"), (1, ""), (61, "")], &[])]
-    #[case::a_suspicious_list_proves_nothing(&[(0, "a b c"), (1, "a b"), (21, "")], &["a", "b", "c"])]
-    #[case::nor_shortens_a_wait(&[(0, "a b c"), (1, ""), (2, "c"), (3, "")], &["a", "b", "c"])]
+    #[case::proven_by_one_late_list(&[(0, "a b c"), (1, "a b"), (500, "a b")], &[])]
+    #[case::registered_again(&[(0, "a b c"), (1, "a b"), (2, "a b c")], &[])]
+    #[case::missing_a_second_time(&[(0, "a b c"), (1, "a b"), (10, "a b c"), (11, "a b"), (22, "a b")], &["c"])]
+    #[case::loss_of_half_is_accepted(&[(0, "a b"), (1, "a"), (21, "a")], &[])]
+    #[case::loss_of_more_needs_longer_proof(&[(0, "a b c"), (1, "a"), (21, "a"), (60, "a")], &["b", "c"])]
+    #[case::longer_proof(&[(0, "a b c"), (1, "a"), (61, "a")], &[])]
+    #[case::empty_list(&[(0, "a"), (1, ""), (60, "")], &["a"])]
+    #[case::empty_lists_for_a_minute(&[(0, "a"), (1, ""), (61, "")], &[])]
+    #[case::suspicious_list_proves_nothing(&[(0, "a b c"), (1, "a b"), (21, "")], &["a", "b", "c"])]
+    #[case::suspicious_list_extends_earlier_waits(&[(0, "a b c"), (1, ""), (2, "c"), (3, "")], &["a", "b", "c"])]
     #[case::always_empty(&[(0, ""), (1, "")], &[])]
-    fn a_node_is_gone_when_lists_apart_from_each_other_lack_it(
+    fn absence_is_proven_by_lists_that_are_far_enough_apart(
         #[case] lists: &[(u64, &str)],
         #[case] expected: &[&str],
     ) {
-        assert_eq!(doubts(lists, ""), expected);
+        assert_eq!(unproven_after(lists, ""), expected);
     }
 
     #[rstest]
-    #[case::alone(&[(0, "a b c"), (1, "a b")], "c", &[])]
+    #[case::only_the_deleted_node(&[(0, "a b c"), (1, "a b")], "c", &[])]
     #[case::all(&[(0, "a b c"), (1, "")], "a b c", &[])]
-    #[case::others_too(&[(0, "a b c d e"), (1, "c d e")], "a", &["b"])]
-    #[case::the_rest_all_at_once(&[(0, "a b c d e"), (1, ""), (21, "")], "a b c d", &["e"])]
-    fn what_slurm_deleted_needs_no_further_proof(
+    #[case::other_nodes_missing_too(&[(0, "a b c d e"), (1, "c d e")], "a", &["b"])]
+    #[case::all_others_missing(&[(0, "a b c d e"), (1, ""), (21, "")], "a b c d", &["e"])]
+    fn confirmed_deletion_needs_no_further_proof(
         #[case] lists: &[(u64, &str)],
         #[case] deleted: &str,
         #[case] expected: &[&str],
     ) {
-        assert_eq!(doubts(lists, deleted), expected);
+        assert_eq!(unproven_after(lists, deleted), expected);
     }
 }

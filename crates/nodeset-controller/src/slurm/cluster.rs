@@ -1,243 +1,253 @@
-//! One cluster: what is known of it, a look that begins now, and writes.
+//! One cluster: its cached view, live reads, and writes.
 
 use super::clusters::ClusterDeps;
 use super::connection::{Clients, Connection};
 use super::poll_schedule::{Queries, Schedule};
-use super::state::{SlurmState, Written};
+use super::state::{SlurmState, Target};
 use super::view::View;
-use super::{ClusterKey, lock, metrics};
+use super::{ClusterKey, metrics};
+use parking_lot::Mutex;
 use slurm_rest::{Error, NodeUpdate, ReservationRequest, TransportError};
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
-/// The Slurm cluster of one Controller. One that is made anew under the same name is another cluster.
+/// The Slurm cluster of one Controller. A recreated Controller of the same name is another cluster.
 pub struct Cluster {
     pub(super) key: ClusterKey,
-    /// Identity of the Controller.
+    /// UID of the Controller.
     pub(super) uid: Option<String>,
-    pub(super) around: Arc<ClusterDeps>,
-    /// Since when it is kept in view.
-    since: Instant,
-    pub(super) state: Mutex<State>,
-    /// There is something to do for the task.
+    pub(super) deps: Arc<ClusterDeps>,
+    /// When polling started.
+    started: Instant,
+    pub(super) state: Mutex<ClusterState>,
+    /// Wakes the polling task.
     pub(super) wake: Notify,
 }
 
-pub(super) struct State {
+pub(super) struct ClusterState {
     pub connection: Connection,
-    pub memory: SlurmState,
+    pub slurm: SlurmState,
     pub schedule: Schedule,
-    /// Those who wait for a look that begins after they came.
-    pub looks: Vec<oneshot::Sender<View>>,
-    /// What was told last: how things stand, and which nodes are in doubt.
-    pub told: (String, BTreeSet<String>),
-    /// Hostlists that were complained about.
-    pub unreadable: BTreeSet<String>,
-    /// Why partitions cannot be read, if that was complained about.
+    /// Callers that wait for a node list that starts after their call.
+    pub list_waiters: Vec<oneshot::Sender<View>>,
+    /// The state and the uncertain nodes that were published last.
+    pub published: (String, BTreeSet<String>),
+    /// Unreadable hostlists of running jobs that were logged.
+    pub unreadable_hostlists: BTreeSet<String>,
+    /// The last logged error of listing partitions.
     pub partitions_error: Option<String>,
-    /// The Controller is gone, or nobody wants to know.
-    pub ended: bool,
+    /// The Controller was deleted or replaced, or the cluster has no reader.
+    pub closed: bool,
 }
 
-impl State {
+impl ClusterState {
     pub fn view(&self, now: Instant) -> View {
-        self.connection.obstacle(now).unwrap_or_else(|| self.memory.view(now))
+        self.connection.disconnected_view(now).unwrap_or_else(|| self.slurm.view(now))
     }
 }
 
 impl Cluster {
-    pub(super) fn new(key: ClusterKey, uid: Option<String>, around: Arc<ClusterDeps>) -> Self {
+    pub(super) fn new(key: ClusterKey, uid: Option<String>, deps: Arc<ClusterDeps>) -> Self {
         let now = Instant::now();
-        let mut state = State {
+        let mut state = ClusterState {
             connection: Connection::default(),
-            memory: SlurmState::default(),
+            slurm: SlurmState::default(),
             schedule: Schedule::new(now),
-            looks: vec![],
-            told: (String::new(), BTreeSet::new()),
-            unreadable: BTreeSet::new(),
+            list_waiters: vec![],
+            published: (String::new(), BTreeSet::new()),
+            unreadable_hostlists: BTreeSet::new(),
             partitions_error: None,
-            ended: false,
+            closed: false,
         };
-        state.told = standing(&state.view(now));
-        Self { key, uid, around, since: now, state: Mutex::new(state), wake: Notify::new() }
+        state.published = summary(&state.view(now));
+        Self { key, uid, deps, started: now, state: Mutex::new(state), wake: Notify::new() }
     }
 
-    /// Somebody wants to know.
-    pub(super) fn want(&self, wish: Queries) {
-        if lock(&self.state).schedule.want(wish, Instant::now()) {
+    /// Records a reader, and the queries that it needs.
+    pub(super) fn request(&self, queries: Queries) {
+        if self.state.lock().schedule.request(queries, Instant::now()) {
             self.wake.notify_one();
         }
     }
 
-    /// Whether nobody wants to know any more.
-    pub(super) fn is_unwanted(&self, now: Instant) -> bool {
-        lock(&self.state).schedule.is_over(now)
+    /// Whether the cluster had no reader for a while.
+    pub(super) fn is_idle(&self, now: Instant) -> bool {
+        self.state.lock().schedule.is_idle(now)
     }
 
-    /// What is known now.
+    /// The current view.
     pub(super) fn view(&self) -> View {
-        lock(&self.state).view(Instant::now())
+        self.state.lock().view(Instant::now())
     }
 
-    /// For how long it has not answered.
+    /// The time since Slurm last answered, or since polling started.
     pub(super) fn unreachable_for(&self) -> Duration {
-        lock(&self.state).memory.heard().unwrap_or(self.since).elapsed()
+        self.state.lock().slurm.last_listed_at().unwrap_or(self.started).elapsed()
     }
 
-    /// The signing key may have changed, or what else leads to the cluster.
+    /// The Controller, a RestApi or the signing key may have changed.
     pub(super) fn refresh(&self) {
-        lock(&self.state).connection.suspect_key();
+        self.state.lock().connection.invalidate_key();
         self.wake.notify_one();
     }
 
-    /// Whether there is something that was not told yet.
-    pub(super) fn has_news(&self, now: Instant) -> bool {
-        let mut state = lock(&self.state);
-        let told = standing(&state.view(now));
-        let is_other = told.0 != state.told.0;
-        if is_other {
-            tracing::info!(cluster = %self.key, standing = told.0, "A Slurm cluster");
+    /// Whether readers have to be notified of a change since the last call.
+    pub(super) fn take_changes(&self, now: Instant) -> bool {
+        let mut state = self.state.lock();
+        let current = summary(&state.view(now));
+        let is_other_state = current.0 != state.published.0;
+        if is_other_state {
+            tracing::info!(cluster = %self.key, state = current.0, "Slurm cluster state changed");
         }
-        // What begins to be in doubt was written by those who would be told.
-        let is_cleared = !state.told.1.is_subset(&told.1);
-        state.told = told;
-        let calls = state.schedule.calls(now);
-        state.memory.take_news() || is_other || is_cleared || calls
+        // Nodes become uncertain by the readers' own writes: only the end of that is a change to them.
+        let is_certain_again = !state.published.1.is_subset(&current.1);
+        state.published = current;
+        let requests_readers = state.schedule.requests_readers(now);
+        state.slurm.take_changed() || is_other_state || is_certain_again || requests_readers
     }
 
-    /// Nothing is known of it any more, and nothing is written to it.
-    pub(super) fn end(&self) {
-        let mut state = lock(&self.state);
-        state.ended = true;
-        state.looks.clear();
+    /// Ends polling; later reads and writes fail.
+    pub(super) fn close(&self) {
+        let mut state = self.state.lock();
+        state.closed = true;
+        state.list_waiters.clear();
         self.wake.notify_one();
     }
 
-    /// What all nodes are like, from a read that begins after this call. Calls that come while one is under way share
-    /// the next one. Never [`View::Known`] without a new answer; a cluster that failed a moment ago is not asked.
+    /// All nodes, from a list that starts after this call. Calls during a list share the next one. Never [`View::Known`]
+    /// without a new answer. During the backoff after a failed list it returns at once, without a request.
     pub async fn list_nodes_live(&self) -> View {
         let answer = {
             let (sender, answer) = oneshot::channel();
-            let mut state = lock(&self.state);
-            if !state.ended {
-                state.looks.push(sender);
+            let mut state = self.state.lock();
+            if !state.closed {
+                state.list_waiters.push(sender);
             }
             answer
         };
         self.wake.notify_one();
-        answer.await.unwrap_or_else(|_| View::unreachable(format!("{} is not there any more", self.key)))
+        answer.await.unwrap_or_else(|_| View::unreachable(self.closed_message()))
     }
 
-    /// A direct look at one node. It never shows a busy node as idle; the other way round it may, see
+    /// Reads one node live. A busy node is never returned as idle; an idle one may be returned as busy, see
     /// [`slurm_rest::Node::is_busy`].
     pub async fn get_node(&self, name: &str) -> Result<Option<slurm_rest::Node>, Error> {
-        let (clients, began) = (self.clients()?, Instant::now());
+        let (clients, started) = (self.clients()?, Instant::now());
         let result = clients.writer.get_node(name).await;
-        self.account("node", began, &result);
+        self.record_request("node", started, &result);
         result
     }
 
-    /// Changes the same thing about all these nodes, see [`slurm_rest::SlurmClient::update_nodes`].
+    /// Applies the same update to all these nodes, see [`slurm_rest::SlurmClient::update_nodes`].
     pub async fn update_nodes(&self, names: &[&str], update: &NodeUpdate) -> Result<(), Error> {
         let clients = self.clients()?;
-        let write = self.begin("update nodes", Written::Nodes, names);
-        write.end(clients.writer.update_nodes(names, update).await, false)
+        let write = self.start_write("update nodes", Target::Nodes, names);
+        write.finish(clients.writer.update_nodes(names, update).await, false)
     }
 
     /// Deletes the record of a node, see [`slurm_rest::SlurmClient::delete_node`].
     pub async fn delete_node(&self, name: &str) -> Result<(), Error> {
         let clients = self.clients()?;
-        let write = self.begin("delete node", Written::Nodes, &[name]);
-        write.end(clients.writer.delete_node(name).await, true)
+        let write = self.start_write("delete node", Target::Nodes, &[name]);
+        write.finish(clients.writer.delete_node(name).await, true)
     }
 
-    /// Makes or changes a reservation, see [`slurm_rest::SlurmClient::put_reservation`].
+    /// Creates or updates a reservation, see [`slurm_rest::SlurmClient::put_reservation`].
     pub async fn put_reservation(&self, request: &ReservationRequest) -> Result<(), Error> {
         let clients = self.clients()?;
-        let write = self.begin("put reservation", Written::Reservations, &[&request.name]);
-        write.end(clients.writer.put_reservation(request).await, false)
+        let write = self.start_write("put reservation", Target::Reservations, &[&request.name]);
+        write.finish(clients.writer.put_reservation(request).await, false)
     }
 
-    /// Changes the nodes of a reservation, see [`slurm_rest::SlurmClient::set_reservation_nodes`].
+    /// Replaces the nodes of a reservation, see [`slurm_rest::SlurmClient::set_reservation_nodes`].
     pub async fn set_reservation_nodes(&self, name: &str, nodes: &[String]) -> Result<(), Error> {
         let clients = self.clients()?;
-        let write = self.begin("set reservation nodes", Written::Reservations, &[name]);
-        write.end(clients.writer.set_reservation_nodes(name, nodes).await, false)
+        let write = self.start_write("set reservation nodes", Target::Reservations, &[name]);
+        write.finish(clients.writer.set_reservation_nodes(name, nodes).await, false)
     }
 
     /// Deletes a reservation, see [`slurm_rest::SlurmClient::delete_reservation`].
     pub async fn delete_reservation(&self, name: &str) -> Result<(), Error> {
         let clients = self.clients()?;
-        let write = self.begin("delete reservation", Written::Reservations, &[name]);
-        write.end(clients.writer.delete_reservation(name).await, true)
+        let write = self.start_write("delete reservation", Target::Reservations, &[name]);
+        write.finish(clients.writer.delete_reservation(name).await, true)
     }
 
-    /// The way to the cluster, unless there is none or it led nowhere a moment ago: then nothing is sent.
+    /// The clients. An error without a connection and after a failed node list, so that no request is sent.
     fn clients(&self) -> Result<Arc<Clients>, Error> {
-        let state = lock(&self.state);
-        let why = match (state.ended, state.connection.obstacle(Instant::now()), state.memory.error()) {
-            (true, ..) => format!("{} is not there any more", self.key),
+        let state = self.state.lock();
+        let disconnected = state.connection.disconnected_view(Instant::now());
+        let why = match (state.closed, disconnected, state.slurm.error()) {
+            (true, ..) => self.closed_message(),
             (false, Some(View::Unknown { why, .. }), _) => why,
             (false, _, Some(error)) => error.to_owned(),
             (false, ..) => "the Controller has no RestApi".to_owned(),
         };
-        let open = !state.ended && !state.schedule.is_failing();
-        let clients = state.connection.clients().filter(|_| open).cloned();
+        let is_usable = !state.closed && !state.schedule.is_failing();
+        let clients = state.connection.clients().filter(|_| is_usable).cloned();
         clients.ok_or_else(|| Error::Unreachable(TransportError::Unreachable(why.into())))
     }
 
-    fn begin<'a>(&'a self, request: &'static str, written: Written, names: &[&str]) -> Write<'a> {
-        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-        lock(&self.state).memory.write_begins(written, &names);
-        Write { cluster: self, request, written, names, sent: Instant::now(), is_logged: false }
+    fn closed_message(&self) -> String {
+        format!("Slurm cluster {} is no longer polled", self.key)
     }
 
-    /// Counts a request, and takes note if its token was refused.
-    pub(super) fn account<T>(&self, request: &'static str, began: Instant, result: &Result<T, Error>) {
-        metrics::requested(&self.key, request, began.elapsed(), result);
+    fn start_write<'a>(&'a self, request: &'static str, target: Target, names: &[&str]) -> Write<'a> {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        self.state.lock().slurm.write_started(target, &names);
+        Write { cluster: self, request, target, names, sent: Instant::now(), is_answered: false }
+    }
+
+    /// Updates the metrics, and has the signing key read again if Slurm refused the token.
+    pub(super) fn record_request<T>(
+        &self,
+        request: &'static str,
+        started: Instant,
+        result: &Result<T, Error>,
+    ) {
+        metrics::request_finished(&self.key, request, started.elapsed(), result);
         if matches!(result, Err(Error::Unauthorized(_))) {
-            lock(&self.state).connection.refused();
+            self.state.lock().connection.token_refused();
         }
     }
 }
 
-/// How things stand, and which nodes are in doubt.
-fn standing(view: &View) -> (String, BTreeSet<String>) {
+/// The state as it is logged, and the uncertain nodes.
+fn summary(view: &View) -> (String, BTreeSet<String>) {
     match view {
-        View::NotExpected => ("not expected".to_owned(), BTreeSet::new()),
+        View::NotExpected => ("no RestApi".to_owned(), BTreeSet::new()),
         View::Unknown { why, .. } => (format!("unknown: {why}"), BTreeSet::new()),
         View::Known(known) => {
-            let how = if known.is_new { "known since a moment ago" } else { "known" };
-            (how.to_owned(), known.uncertain.clone())
+            let state = if known.is_new { "known, nodes may still register" } else { "known" };
+            (state.to_owned(), known.uncertain.clone())
         }
     }
 }
 
-/// A write on its connection. Dropped before its end it counts as not answered.
+/// A write in flight. One that is dropped before [`Self::finish`] counts as unanswered.
 struct Write<'a> {
     cluster: &'a Cluster,
     request: &'static str,
-    written: Written,
+    target: Target,
     names: Vec<String>,
     sent: Instant,
-    is_logged: bool,
+    is_answered: bool,
 }
 
 impl Write<'_> {
-    /// Takes note of the answer; `deletes`: a good one means that there is no such thing any more.
-    fn end(mut self, result: Result<(), Error>, deletes: bool) -> Result<(), Error> {
-        self.cluster.account(self.request, self.sent, &result);
-        let is_answered = result.as_ref().err().is_none_or(|error| !error.maybe_applied());
-        if is_answered {
-            let mut state = lock(&self.cluster.state);
-            state.memory.write_answered(self.written, &self.names, deletes && result.is_ok());
-            if self.written == Written::Reservations {
-                state.schedule.reservations_changed();
+    /// Records the answer. `deletes`: success means that the objects no longer exist.
+    fn finish(mut self, result: Result<(), Error>, deletes: bool) -> Result<(), Error> {
+        self.cluster.record_request(self.request, self.sent, &result);
+        self.is_answered = result.as_ref().err().is_none_or(|error| !error.maybe_applied());
+        if self.is_answered {
+            let mut state = self.cluster.state.lock();
+            state.slurm.write_answered(self.target, &self.names, deletes && result.is_ok());
+            if self.target == Target::Reservations {
+                state.schedule.reservations_written();
             }
-            self.is_logged = true;
         }
         result
     }
@@ -245,8 +255,8 @@ impl Write<'_> {
 
 impl Drop for Write<'_> {
     fn drop(&mut self) {
-        if !self.is_logged {
-            lock(&self.cluster.state).memory.write_lost(self.written, &self.names, self.sent);
+        if !self.is_answered {
+            self.cluster.state.lock().slurm.write_unanswered(self.target, &self.names, self.sent);
         }
     }
 }

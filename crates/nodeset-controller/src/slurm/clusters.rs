@@ -1,27 +1,28 @@
-//! The clusters that somebody asked about lately, and who is told when something about one changed.
+//! The polling tasks, one per cluster with a recent reader, and the stream of clusters that changed.
 
 use super::cluster::Cluster;
-use super::connect::{Connect, Direct};
+use super::connect::{Connect, HttpConnect};
 use super::poll_schedule::Queries;
 use super::view::View;
-use super::{ClusterKey, lock, metrics};
+use super::{ClusterKey, metrics};
 use futures::Stream;
 use futures::future::BoxFuture;
 use futures::stream::unfold;
 use kube::runtime::reflector::Store;
 use operator_runtime::{MissingReference, Scope, find};
+use parking_lot::Mutex;
 use slinky_api::v1beta1::{Controller, RestApi};
 use slurm_rest::Clock;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// Runs something in the background until it ends or the process does.
+/// Runs a task in the background until it ends or the process does.
 pub type Spawn = Box<dyn Fn(BoxFuture<'static, ()>) + Send + Sync>;
 
-/// What there is to work with.
+/// Dependencies of the polling tasks.
 pub struct ClusterDeps {
     /// The Controllers.
     pub controllers: Store<Controller>,
@@ -29,41 +30,41 @@ pub struct ClusterDeps {
     pub restapis: Store<RestApi>,
     /// How a slurmrestd is reached.
     pub connect: Box<dyn Connect>,
-    /// Tells the time.
+    /// The wall clock.
     pub clock: Clock,
-    /// Runs the task of a cluster.
+    /// Starts the polling task of a cluster.
     pub spawn: Spawn,
 }
 
-/// The clusters that somebody asked about lately. Clones share them.
+/// The clusters with a recent reader. Clones share them.
 #[derive(Clone)]
 pub struct Clusters(Arc<Shared>);
 
 struct Shared {
-    around: Arc<ClusterDeps>,
+    deps: Arc<ClusterDeps>,
     clusters: Mutex<BTreeMap<ClusterKey, Arc<Cluster>>>,
-    news: News,
+    changed: ChangedClusters,
 }
 
-/// Clusters about which there is something new, each once.
+/// A queue of changed clusters that holds each at most once.
 #[derive(Default)]
-struct News {
-    of: Mutex<BTreeSet<ClusterKey>>,
-    any: Notify,
+struct ChangedClusters {
+    keys: Mutex<BTreeSet<ClusterKey>>,
+    added: Notify,
 }
 
-impl News {
-    fn tell(&self, key: &ClusterKey) {
-        lock(&self.of).insert(key.clone());
-        self.any.notify_one();
+impl ChangedClusters {
+    fn push(&self, key: &ClusterKey) {
+        self.keys.lock().insert(key.clone());
+        self.added.notify_one();
     }
 
     async fn next(&self) -> ClusterKey {
         loop {
-            let told = lock(&self.of).pop_first();
-            match told {
+            let first = self.keys.lock().pop_first();
+            match first {
                 Some(key) => return key,
-                None => self.any.notified().await,
+                None => self.added.notified().await,
             }
         }
     }
@@ -77,10 +78,10 @@ impl Clusters {
         restapis: Store<RestApi>,
         clock: Clock,
     ) -> Self {
-        let (connect, spawning) = (Direct { client: scope.client(), clock: clock.clone() }, scope.clone());
+        let (connect, scope) = (HttpConnect { client: scope.client(), clock: clock.clone() }, scope.clone());
         let spawn = move |task: BoxFuture<'static, ()>| {
-            let shutdown = spawning.shutdown();
-            spawning.spawn("slurm cluster", async move {
+            let shutdown = scope.shutdown();
+            scope.spawn("slurm cluster", async move {
                 tokio::select! {
                     () = task => {}
                     () = shutdown => {}
@@ -96,93 +97,95 @@ impl Clusters {
         })
     }
 
-    /// The clusters of given surroundings.
-    pub fn new(around: ClusterDeps) -> Self {
-        Self(Arc::new(Shared { around: Arc::new(around), clusters: Mutex::default(), news: News::default() }))
+    /// No cluster is polled before its first reader.
+    pub fn new(deps: ClusterDeps) -> Self {
+        let (clusters, changed) = (Mutex::default(), ChangedClusters::default());
+        Self(Arc::new(Shared { deps: Arc::new(deps), clusters, changed }))
     }
 
-    /// What is known of a cluster now, without waiting. From the first call on, and until minutes after the last, the
-    /// cluster is kept in view.
-    pub fn view(&self, key: &ClusterKey, wish: Queries) -> View {
-        match self.kept(key, wish) {
+    /// The cached view of a cluster, without waiting. The cluster is polled from the first call until minutes after the
+    /// last one.
+    pub fn view(&self, key: &ClusterKey, queries: Queries) -> View {
+        match self.ensure_polled(key, queries) {
             Some(cluster) => cluster.view(),
             None => View::unreachable(MissingReference::Controller(key.controller.clone()).to_string()),
         }
     }
 
-    /// For how long a cluster that is kept in view has not answered.
+    /// The time since a polled cluster last answered; zero if it is not polled.
     pub fn unreachable_for(&self, key: &ClusterKey) -> Duration {
-        let cluster = lock(&self.0.clusters).get(key).cloned();
+        let cluster = self.0.clusters.lock().get(key).cloned();
         cluster.map(|cluster| cluster.unreachable_for()).unwrap_or_default()
     }
 
-    /// The cluster itself, for writes and for a look; `None` if there is no such Controller.
+    /// The cluster itself, for writes and live reads; `None` if the Controller does not exist.
     pub fn cluster(&self, key: &ClusterKey) -> Option<Arc<Cluster>> {
-        self.kept(key, Queries::default())
+        self.ensure_polled(key, Queries::default())
     }
 
-    /// What leads to a cluster may have changed: its Controller, a RestApi, or the Secret with the signing key. Without
-    /// this call, changes of the Secret are noticed only when Slurm refuses the old key.
+    /// To be called when the Controller, a RestApi or the Secret with the signing key may have changed. Without it, a
+    /// changed Secret is read only after Slurm refused the old key.
     pub fn refresh(&self, key: &ClusterKey) {
-        let cluster = lock(&self.0.clusters).get(key).cloned();
+        let cluster = self.0.clusters.lock().get(key).cloned();
         if let Some(cluster) = cluster {
             cluster.refresh();
         }
     }
 
-    /// The clusters about which there is something new: nodes, jobs' ends, reservations, whether they can be asked, or
-    /// that what was written has been seen. Also, now and then, those of which nobody wanted to know for a while. For
-    /// one reader.
+    /// The clusters that changed: nodes, deadlines of jobs, reservations, reachability, or written nodes that are certain
+    /// again. Also clusters without a reader for 4 min, so that the NodeSets that still exist read them. For one
+    /// consumer.
     pub fn changes(&self) -> impl Stream<Item = ClusterKey> + Send + use<> {
-        unfold(self.clone(), |clusters| async move { Some((clusters.0.news.next().await, clusters)) })
+        unfold(self.clone(), |clusters| async move { Some((clusters.0.changed.next().await, clusters)) })
     }
 
-    /// The cluster of the Controller as it is now, kept in view from now on.
-    fn kept(&self, key: &ClusterKey, wish: Queries) -> Option<Arc<Cluster>> {
-        let uid = find(&self.0.around.controllers, &key.namespace, &key.controller)?.metadata.uid.clone();
-        let mut clusters = lock(&self.0.clusters);
+    /// The cluster of the Controller that exists now. Starts its polling task if there is none.
+    fn ensure_polled(&self, key: &ClusterKey, queries: Queries) -> Option<Arc<Cluster>> {
+        let uid = find(&self.0.deps.controllers, &key.namespace, &key.controller)?.metadata.uid.clone();
+        let mut clusters = self.0.clusters.lock();
         match clusters.get(key) {
             Some(cluster) if cluster.uid == uid => {
-                cluster.want(wish);
+                cluster.request(queries);
                 return Some(cluster.clone());
             }
-            Some(predecessor) => predecessor.end(),
+            Some(predecessor) => predecessor.close(),
             None => {}
         }
-        let cluster = Arc::new(Cluster::new(key.clone(), uid, self.0.around.clone()));
-        cluster.want(wish);
+        let cluster = Arc::new(Cluster::new(key.clone(), uid, self.0.deps.clone()));
+        cluster.request(queries);
         clusters.insert(key.clone(), cluster.clone());
         drop(clusters);
-        (self.0.around.spawn)(Box::pin(self.clone().keep_in_view(cluster.clone())));
+        (self.0.deps.spawn)(Box::pin(self.clone().poll(cluster.clone())));
         Some(cluster)
     }
 
-    /// The task of a cluster.
-    async fn keep_in_view(self, cluster: Arc<Cluster>) {
+    /// The polling task of a cluster.
+    async fn poll(self, cluster: Arc<Cluster>) {
         while cluster.advance().await {
             let now = Instant::now();
-            if cluster.has_news(now) {
-                self.0.news.tell(&cluster.key);
+            if cluster.take_changes(now) {
+                self.0.changed.push(&cluster.key);
             }
-            if self.release(&cluster, |cluster| cluster.is_unwanted(now)) {
+            if self.remove_if(&cluster, |cluster| cluster.is_idle(now)) {
                 return;
             }
         }
-        self.release(&cluster, |_| true);
-        self.0.news.tell(&cluster.key);
+        self.remove_if(&cluster, |_| true);
+        self.0.changed.push(&cluster.key);
     }
 
-    /// Forgets a cluster if `is_over`, which is judged while nobody can come to want it; whether it did.
-    fn release(&self, cluster: &Arc<Cluster>, is_over: impl Fn(&Cluster) -> bool) -> bool {
-        let mut clusters = lock(&self.0.clusters);
-        if !is_over(cluster) {
+    /// Closes and removes a cluster if `condition` holds, under the lock so that no reader can come in between; returns
+    /// whether it did.
+    fn remove_if(&self, cluster: &Arc<Cluster>, condition: impl Fn(&Cluster) -> bool) -> bool {
+        let mut clusters = self.0.clusters.lock();
+        if !condition(cluster) {
             return false;
         }
-        cluster.end();
-        // It may have a successor already.
-        if clusters.get(&cluster.key).is_some_and(|kept| Arc::ptr_eq(kept, cluster)) {
+        cluster.close();
+        // A recreated Controller may already have replaced it.
+        if clusters.get(&cluster.key).is_some_and(|current| Arc::ptr_eq(current, cluster)) {
             clusters.remove(&cluster.key);
-            metrics::forget(&cluster.key);
+            metrics::remove_cluster(&cluster.key);
         }
         true
     }

@@ -1,4 +1,4 @@
-//! The seam between what is decided about a cluster and how it is reached.
+//! Access to slurmrestd and to the signing key. Tests replace it.
 
 use futures::future::BoxFuture;
 use kube::{Client, ResourceExt};
@@ -7,41 +7,41 @@ use slinky_api::v1beta1::Controller;
 use slurm_jwt::{JwtError, SigningKey};
 use slurm_rest::{Clock, EndpointError, HttpTransport, Limits, SlurmClient, TokenSource};
 
-/// The Slurm user in whose name the operator speaks: the one that may do everything.
+/// The Slurm user of the operator's tokens: `SlurmUser`, which has all privileges.
 pub const USER: &str = "slurm";
 
-/// Why there is no signing key.
+/// Why the signing key cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
-    /// The reference leads to nothing.
+    /// The Secret or its key does not exist, or cannot be read.
     #[error(transparent)]
     Reference(#[from] ReferenceError),
-    /// What is there is no key.
+    /// The value is not a valid key.
     #[error("the signing key is not usable")]
     Key(#[from] JwtError),
-    /// The API server does not answer.
-    #[error("the Kubernetes API does not tell the signing key in time")]
-    Slow,
+    /// The API server did not answer in time.
+    #[error("reading the signing key from the Kubernetes API timed out")]
+    Timeout,
 }
 
-/// The way to a slurmrestd.
+/// Creates clients of a slurmrestd.
 pub trait Connect: Send + Sync + 'static {
-    /// The key with which tokens for the cluster of this Controller are signed.
+    /// The key that signs tokens for the cluster of this Controller.
     fn signing_key<'a>(&'a self, controller: &'a Controller) -> BoxFuture<'a, Result<SigningKey, KeyError>>;
 
     /// A client of the slurmrestd at `url`.
     fn client(&self, url: &str, key: SigningKey, limits: Limits) -> Result<SlurmClient, EndpointError>;
 }
 
-/// By HTTP, with the key from the Secret that the Controller names.
-pub struct Direct {
+/// Over HTTP, with the key from the Secret that the Controller refers to.
+pub struct HttpConnect {
     /// Reads the Secret.
     pub client: Client,
     /// For the times in tokens.
     pub clock: Clock,
 }
 
-impl Connect for Direct {
+impl Connect for HttpConnect {
     fn signing_key<'a>(&'a self, controller: &'a Controller) -> BoxFuture<'a, Result<SigningKey, KeyError>> {
         Box::pin(async move {
             let namespace = controller.namespace().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! How a cluster is reached at the moment, or why it is not. No I/O of its own.
+//! The clients of a cluster's slurmrestd, or why there are none. No I/O of its own.
 
 use super::connect::{Connect, KeyError};
 use super::view::View;
@@ -10,24 +10,24 @@ use slurm_rest::{EndpointError, Limits, SlurmClient};
 use std::sync::Arc;
 use tokio::time::Instant;
 
-/// One read at a time.
-const READS: Limits = Limits { in_flight: 1, timeout: REQUEST_TIMEOUT };
-/// Writes, and reads of single nodes.
-const WRITES: Limits = Limits { in_flight: 8, timeout: REQUEST_TIMEOUT };
+/// One read at a time: slurmrestd blocks a thread for each.
+const READ_LIMITS: Limits = Limits { in_flight: 1, timeout: REQUEST_TIMEOUT };
+/// Writes, and live reads of single nodes.
+const WRITE_LIMITS: Limits = Limits { in_flight: 8, timeout: REQUEST_TIMEOUT };
 
-/// Two clients of one slurmrestd, so that writes never wait for a read, nor a read for them.
+/// Two clients of one slurmrestd, so that writes and reads never wait for each other.
 pub struct Clients {
     url: String,
-    /// For the background.
+    /// For the polling task.
     pub reader: SlurmClient,
-    /// For everybody else.
+    /// For writes and live reads of single nodes.
     pub writer: SlurmClient,
 }
 
-/// Why nobody can be asked.
+/// Why there are no clients.
 #[derive(Debug)]
-enum Obstacle {
-    Unexplored,
+enum Disconnected {
+    NotTriedYet,
     NoRestApi {
         since: Instant,
         /// Whether there was one before.
@@ -37,12 +37,12 @@ enum Obstacle {
     NoClient(String),
 }
 
-/// The way to a cluster.
+/// The connection to a cluster.
 pub struct Connection {
-    obstacle: Option<Obstacle>,
+    disconnected: Option<Disconnected>,
     clients: Option<Arc<Clients>>,
     key: Option<SigningKey>,
-    /// The reference by which the key was read last, and when.
+    /// The reference and the time of the last read of the key.
     key_read: Option<(Option<SecretKeySelector>, Instant)>,
     /// Slurm refused a token of this key.
     key_refused: bool,
@@ -53,7 +53,7 @@ pub struct Connection {
 impl Default for Connection {
     fn default() -> Self {
         Self {
-            obstacle: Some(Obstacle::Unexplored),
+            disconnected: Some(Disconnected::NotTriedYet),
             clients: None,
             key: None,
             key_read: None,
@@ -64,67 +64,69 @@ impl Default for Connection {
 }
 
 impl Connection {
-    /// The way itself, if there is one.
+    /// The clients, if there are any.
     pub fn clients(&self) -> Option<&Arc<Clients>> {
         self.clients.as_ref()
     }
 
-    /// What is known of a cluster to which there is no connection.
-    pub fn obstacle(&self, now: Instant) -> Option<View> {
-        let why = match self.obstacle.as_ref()? {
-            Obstacle::NoRestApi { since, .. } if *since + RESTAPI_GRACE <= now => {
+    /// The view of the cluster while there is no connection.
+    pub fn disconnected_view(&self, now: Instant) -> Option<View> {
+        let why = match self.disconnected.as_ref()? {
+            Disconnected::NoRestApi { since, .. } if *since + RESTAPI_GRACE <= now => {
                 return Some(View::NotExpected);
             }
-            Obstacle::NoRestApi { lost, .. } => {
+            Disconnected::NoRestApi { lost, .. } => {
                 return Some(View::Unknown {
                     why: "the Controller has no RestApi".to_owned(),
                     overdue: *lost,
                 });
             }
-            Obstacle::Unexplored => return Some(View::not_polled_yet("Slurm was not asked yet".to_owned())),
-            Obstacle::NoKey(why) => format!("no signing key: {why}"),
-            Obstacle::NoClient(why) => format!("no way to slurmrestd: {why}"),
+            Disconnected::NotTriedYet => {
+                return Some(View::not_polled_yet("Slurm has not been polled yet".to_owned()));
+            }
+            Disconnected::NoKey(why) => format!("no signing key: {why}"),
+            Disconnected::NoClient(why) => format!("no connection to slurmrestd: {why}"),
         };
         Some(View::unreachable(why))
     }
 
     /// There is no RestApi.
-    pub fn lose(&mut self, now: Instant) {
+    pub fn restapi_missing(&mut self, now: Instant) {
         self.clients = None;
-        let lost = match self.obstacle {
-            Some(Obstacle::NoRestApi { .. }) => return,
-            Some(Obstacle::Unexplored) => false,
-            Some(Obstacle::NoKey(_) | Obstacle::NoClient(_)) | None => true,
+        let lost = match self.disconnected {
+            Some(Disconnected::NoRestApi { .. }) => return,
+            Some(Disconnected::NotTriedYet) => false,
+            Some(Disconnected::NoKey(_) | Disconnected::NoClient(_)) | None => true,
         };
-        self.obstacle = Some(Obstacle::NoRestApi { since: now, lost });
+        self.disconnected = Some(Disconnected::NoRestApi { since: now, lost });
     }
 
-    /// The key is read again before the next question.
-    pub fn suspect_key(&mut self) {
+    /// Has the key read again before the next request.
+    pub fn invalidate_key(&mut self) {
         self.key_changed = true;
     }
 
     /// Slurm refused a token.
-    pub fn refused(&mut self) {
+    pub fn token_refused(&mut self) {
         self.key_refused = true;
     }
 
-    /// Whether the key that this refers to has to be read.
+    /// Whether the key that `selector` refers to has to be read.
     pub fn needs_key(&self, selector: Option<&SecretKeySelector>, now: Instant) -> bool {
         let Some((read, at)) = &self.key_read else { return true };
-        let is_doubted = self.key.is_none() || self.key_refused;
-        self.key_changed || read.as_ref() != selector || is_doubted && *at + KEY_RETRY_INTERVAL <= now
+        let is_unusable = self.key.is_none() || self.key_refused;
+        self.key_changed || read.as_ref() != selector || is_unusable && *at + KEY_RETRY_INTERVAL <= now
     }
 
-    /// The key is about to be read.
-    pub fn reads_key(&mut self, selector: Option<&SecretKeySelector>, now: Instant) {
+    /// Starts a read of the key.
+    pub fn key_read_started(&mut self, selector: Option<&SecretKeySelector>, now: Instant) {
         self.key_read = Some((selector.cloned(), now));
         self.key_changed = false;
     }
 
-    /// The key was read, or not. A key that worked is kept until there is another: what became of the Secret is not yet
-    /// what Slurm uses.
-    pub fn key(&mut self, read: Result<SigningKey, KeyError>) {
+    /// Finishes a read of the key. After a failure the last key stays in use: Slurm may still accept it although the
+    /// Secret was changed or deleted.
+    pub fn key_read_finished(&mut self, read: Result<SigningKey, KeyError>) {
         match read {
             Ok(key) => {
                 if let Some(clients) = &self.clients {
@@ -133,31 +135,33 @@ impl Connection {
                 }
                 (self.key, self.key_refused) = (Some(key), false);
             }
-            Err(error) if self.key.is_none() => self.obstacle = Some(Obstacle::NoKey(chain(&error))),
-            Err(error) => tracing::warn!(error = chain(&error), "Going on with the signing key read before"),
+            Err(error) if self.key.is_none() => self.disconnected = Some(Disconnected::NoKey(chain(&error))),
+            Err(error) => {
+                tracing::warn!(error = chain(&error), "Reading the signing key failed; keeping the last one");
+            }
         }
     }
 
-    /// Makes clients for `url` if there are none; whether it did.
+    /// Creates clients for `url` unless they exist; returns whether it did.
     pub fn connect(&mut self, url: &str, connect: &dyn Connect) -> bool {
         let Some(key) = &self.key else { return false };
         if self.clients.as_ref().is_some_and(|clients| clients.url == url) {
             return false;
         }
-        match clients(url, key, connect) {
-            Ok(clients) => (self.clients, self.obstacle) = (Some(Arc::new(clients)), None),
+        match build_clients(url, key, connect) {
+            Ok(clients) => (self.clients, self.disconnected) = (Some(Arc::new(clients)), None),
             Err(error) => {
-                (self.clients, self.obstacle) = (None, Some(Obstacle::NoClient(chain(&error))));
+                (self.clients, self.disconnected) = (None, Some(Disconnected::NoClient(chain(&error))));
             }
         }
         self.clients.is_some()
     }
 }
 
-fn clients(url: &str, key: &SigningKey, connect: &dyn Connect) -> Result<Clients, EndpointError> {
+fn build_clients(url: &str, key: &SigningKey, connect: &dyn Connect) -> Result<Clients, EndpointError> {
     Ok(Clients {
         url: url.to_owned(),
-        reader: connect.client(url, key.clone(), READS)?,
-        writer: connect.client(url, key.clone(), WRITES)?,
+        reader: connect.client(url, key.clone(), READ_LIMITS)?,
+        writer: connect.client(url, key.clone(), WRITE_LIMITS)?,
     })
 }

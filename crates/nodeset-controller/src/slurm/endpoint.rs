@@ -1,4 +1,4 @@
-//! Which slurmrestd to ask for a cluster. Pure.
+//! Selects the slurmrestd of a cluster. Pure.
 
 use super::ClusterKey;
 use kube::ResourceExt;
@@ -6,7 +6,7 @@ use slinky_api::names::{SLURMRESTD_PORT, restapi_workload, service_host};
 use slinky_api::v1beta1::RestApi;
 use std::sync::Arc;
 
-/// The URL of the slurmrestd to ask: that of the oldest RestApi of the cluster, before all of those that stay.
+/// The URL of the slurmrestd of the cluster's oldest RestApi; one that is being deleted only if there is no other.
 pub fn endpoint(key: &ClusterKey, restapis: &[Arc<RestApi>]) -> Option<String> {
     let serves = |restapi: &&Arc<RestApi>| {
         restapi.namespace().as_deref() == Some(key.namespace.as_str())
@@ -63,15 +63,15 @@ mod tests {
     #[rstest]
     #[case::none(vec![], None)]
     #[case::one(vec![plain("a", 0)], Some("http://a-restapi.ns:6820"))]
-    #[case::the_oldest(vec![plain("a", 2), plain("b", 1)], Some("http://b-restapi.ns:6820"))]
-    #[case::of_one_age_the_first_name(vec![plain("b", 1), plain("a", 1)], Some("http://a-restapi.ns:6820"))]
-    #[case::one_that_stays(vec![terminating("a", 0), plain("b", 1)], Some("http://b-restapi.ns:6820"))]
-    #[case::one_that_goes(vec![terminating("a", 0)], Some("http://a-restapi.ns:6820"))]
+    #[case::oldest(vec![plain("a", 2), plain("b", 1)], Some("http://b-restapi.ns:6820"))]
+    #[case::first_name_of_the_same_age(vec![plain("b", 1), plain("a", 1)], Some("http://a-restapi.ns:6820"))]
+    #[case::terminating_after_others(vec![terminating("a", 0), plain("b", 1)], Some("http://b-restapi.ns:6820"))]
+    #[case::only_a_terminating_one(vec![terminating("a", 0)], Some("http://a-restapi.ns:6820"))]
     #[case::other_port(vec![on_port(8080)], Some("http://a-restapi.ns:8080"))]
     #[case::default_port(vec![on_port(0)], Some("http://a-restapi.ns:6820"))]
     #[case::other_namespace(vec![restapi("a", 0, &json!({ "/metadata/namespace": "other" }))], None)]
     #[case::other_controller(vec![restapi("a", 0, &json!({ "/spec/controllerRef/name": "other" }))], None)]
-    fn the_oldest_restapi_that_stays_is_asked(
+    fn oldest_restapi_that_is_not_terminating_is_selected(
         #[case] restapis: Vec<Arc<RestApi>>,
         #[case] expected: Option<&str>,
     ) {

@@ -1,10 +1,10 @@
-//! What a list of jobs means for nodes and partitions. Pure.
+//! Summarizes a job list by node and by partition. Pure.
 
 use super::view::Jobs;
 use slurm_rest::{Deadline, Job, JobState};
 use std::collections::BTreeSet;
 
-/// What the jobs hold, and the hostlists among them that nobody can read.
+/// The summary, and the hostlists of running jobs that cannot be parsed.
 pub fn summarize(jobs: &[Job]) -> (Jobs, BTreeSet<String>) {
     let (mut summary, mut unreadable) = (Jobs::default(), BTreeSet::new());
     for job in jobs {
@@ -15,7 +15,7 @@ pub fn summarize(jobs: &[Job]) -> (Jobs, BTreeSet<String>) {
         if !job.is(&JobState::Running) {
             continue;
         }
-        // Slurm says no limit, or none that makes sense: it may run for ever.
+        // Without a time limit, or with an invalid one, the job may run for ever.
         let deadline = job.deadline().unwrap_or(Deadline::Never);
         let Ok(nodes) = job.node_names() else {
             unreadable.insert(job.nodes.clone());
@@ -57,16 +57,16 @@ mod tests {
     }
 
     #[rstest]
-    #[case::the_latest(vec![job("RUNNING", "a", Some(5)), job("RUNNING", "a", Some(9)), job("RUNNING", "a", Some(7))],
+    #[case::latest_deadline(vec![job("RUNNING", "a", Some(5)), job("RUNNING", "a", Some(9)), job("RUNNING", "a", Some(7))],
         &[("a", at(600 + 9 * 60))])]
     #[case::every_node(vec![job("RUNNING", "w[0-1]", Some(1))], &[("w0", at(660)), ("w1", at(660))])]
-    #[case::for_ever(vec![job("RUNNING", "a", None), job("RUNNING", "a", Some(5))], &[("a", Deadline::Never)])]
-    #[case::not_told(vec![with(&json!({ "job_state": ["RUNNING"], "nodes": "a", "time_limit": { "set": false } }))],
+    #[case::without_limit(vec![job("RUNNING", "a", None), job("RUNNING", "a", Some(5))], &[("a", Deadline::Never)])]
+    #[case::limit_not_set(vec![with(&json!({ "job_state": ["RUNNING"], "nodes": "a", "time_limit": { "set": false } }))],
         &[("a", Deadline::Never)])]
     #[case::only_running(vec![job("COMPLETED", "a", Some(5)), job("PENDING", "b", Some(5))], &[])]
-    #[case::past_what_cannot_be_read(vec![job("RUNNING", "w[0-", Some(1)), job("RUNNING", "a", Some(1))],
+    #[case::unreadable_hostlist_is_skipped(vec![job("RUNNING", "w[0-", Some(1)), job("RUNNING", "a", Some(1))],
         &[("a", at(660))])]
-    fn a_node_is_free_when_its_last_running_job_is_over(
+    fn deadline_of_a_node_is_the_end_of_its_last_running_job(
         #[case] jobs: Vec<Job>,
         #[case] expected: &[(&str, Deadline)],
     ) {
@@ -76,13 +76,13 @@ mod tests {
     }
 
     #[test]
-    fn hostlists_that_cannot_be_read_are_told() {
+    fn unreadable_hostlists_of_running_jobs_are_returned() {
         let (_, unreadable) = summarize(&[job("RUNNING", "w[0-", Some(1)), job("COMPLETED", "x[", Some(1))]);
         assert_eq!(unreadable, BTreeSet::from(["w[0-".to_owned()]));
     }
 
     #[test]
-    fn every_job_record_counts_for_each_partition_once() {
+    fn every_job_record_counts_once_for_each_partition() {
         let partition = |names: &str, state: &str| with(&json!({ "job_state": [state], "partition": names }));
         let jobs =
             [partition("all", "RUNNING"), partition("gpu,all,gpu", "PENDING"), partition("", "COMPLETED")];

@@ -1,4 +1,4 @@
-//! What is counted of Slurm.
+//! Metrics of requests to Slurm.
 
 use super::ClusterKey;
 use jiff::Timestamp;
@@ -30,11 +30,10 @@ struct RequestLabel {
     request: &'static str,
 }
 
-/// The metrics of this part of the process.
 static SLURM: LazyLock<SlurmMetrics> = LazyLock::new(SlurmMetrics::new);
 
 struct SlurmMetrics {
-    asked: Family<ClusterLabels, Gauge>,
+    node_list_started: Family<ClusterLabels, Gauge>,
     errors: Family<ErrorLabels, Counter>,
     durations: Family<RequestLabel, Histogram, fn() -> Histogram>,
 }
@@ -42,15 +41,15 @@ struct SlurmMetrics {
 impl SlurmMetrics {
     fn new() -> Self {
         let metrics = Self {
-            asked: Family::default(),
+            node_list_started: Family::default(),
             errors: Family::default(),
             durations: Family::new_with_constructor(request_histogram),
         };
         METRICS.register(|registry| {
             registry.register(
                 "slurm_snapshot_timestamp_seconds",
-                "When the last look at a Slurm cluster was asked for, in UNIX time",
-                metrics.asked.clone(),
+                "Start time of the last successful node list, in seconds since the epoch",
+                metrics.node_list_started.clone(),
             );
             registry.register(
                 "slurm_request_errors",
@@ -59,7 +58,7 @@ impl SlurmMetrics {
             );
             registry.register(
                 "slurm_request_duration_seconds",
-                "How long requests to Slurm took",
+                "Duration of requests to Slurm",
                 metrics.durations.clone(),
             );
         });
@@ -67,7 +66,7 @@ impl SlurmMetrics {
     }
 }
 
-/// From 2 ms (nothing changed) to 10 s, after which every request is given up.
+/// From 2 ms (no change) to 10 s, the timeout of requests.
 fn request_histogram() -> Histogram {
     Histogram::new([0.002, 0.01, 0.05, 0.2, 1.0, 5.0, 10.0])
 }
@@ -76,18 +75,23 @@ fn labels(key: &ClusterKey) -> ClusterLabels {
     ClusterLabels { namespace: key.namespace.clone(), controller: key.controller.clone() }
 }
 
-/// A look that was asked for then succeeded.
-pub fn looked(key: &ClusterKey, asked: Timestamp) {
-    SLURM.asked.get_or_create(&labels(key)).set(asked.as_second());
+/// A node list that started at `started` succeeded.
+pub fn nodes_listed(key: &ClusterKey, started: Timestamp) {
+    SLURM.node_list_started.get_or_create(&labels(key)).set(started.as_second());
 }
 
-/// A cluster is not looked at any more.
-pub fn forget(key: &ClusterKey) {
-    SLURM.asked.remove(&labels(key));
+/// A cluster is no longer polled.
+pub fn remove_cluster(key: &ClusterKey) {
+    SLURM.node_list_started.remove(&labels(key));
 }
 
-/// A request ended.
-pub fn requested<T>(key: &ClusterKey, request: &'static str, took: Duration, result: &Result<T, Error>) {
+/// A request was answered or failed.
+pub fn request_finished<T>(
+    key: &ClusterKey,
+    request: &'static str,
+    took: Duration,
+    result: &Result<T, Error>,
+) {
     SLURM.durations.get_or_create(&RequestLabel { request }).observe(took.as_secs_f64());
     if let Err(error) = result {
         let ClusterLabels { namespace, controller } = labels(key);
@@ -100,10 +104,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cluster_is_counted_until_it_is_forgotten() {
+    fn metrics_of_a_cluster_end_with_its_polling() {
         let key = ClusterKey { namespace: "counted".to_owned(), controller: "slurm".to_owned() };
-        looked(&key, Timestamp::from_second(7).unwrap());
-        requested(&key, "nodes", Duration::ZERO, &Err::<(), _>(Error::Unavailable(String::new())));
+        nodes_listed(&key, Timestamp::from_second(7).unwrap());
+        request_finished(&key, "nodes", Duration::ZERO, &Err::<(), _>(Error::Unavailable(String::new())));
         let text = METRICS.encode().unwrap();
         let of_cluster = r#"{namespace="counted",controller="slurm"}"#;
         assert!(
@@ -112,7 +116,7 @@ mod tests {
         );
         let errors = r#"errors_total{namespace="counted",controller="slurm",reason="unavailable"} 1"#;
         assert!(text.contains(errors), "{text}");
-        forget(&key);
+        remove_cluster(&key);
         assert!(!METRICS.encode().unwrap().contains(&format!("seconds{of_cluster}")));
     }
 }

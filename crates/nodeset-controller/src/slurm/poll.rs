@@ -1,46 +1,48 @@
-//! The task that keeps what is known of a cluster fresh: one question after another, as the schedule says.
+//! The polling task of a cluster: one read after another, in the order of the schedule.
 
-use super::cluster::{Cluster, State};
+use super::cluster::{Cluster, ClusterState};
 use super::connect::KeyError;
 use super::connection::Clients;
 use super::endpoint::endpoint;
 use super::jobs::summarize;
+use super::metrics;
 use super::poll_schedule::Step;
 use super::view::View;
-use super::write_log::Asked;
-use super::{lock, metrics};
+use super::write_log::ReadStart;
 use crate::timing::{KEY_TIMEOUT, NODE_LIST_TIMEOUT, POLL_INTERVAL};
 use operator_runtime::error::chain;
 use operator_runtime::find;
+use parking_lot::MutexGuard;
 use slinky_api::v1beta1::Controller;
 use slurm_rest::{Error, NodeList, Partition, ReservationList};
 use std::collections::BTreeSet;
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{info, warn};
 
 impl Cluster {
-    /// Does what is due, or waits until something is. Whether the cluster is still there.
+    /// Performs the next step of the schedule, or waits for it. Returns whether the cluster is still open.
     pub(super) async fn advance(&self) -> bool {
         let Some(controller) = self.controller() else { return false };
-        self.find_way(&controller).await;
+        self.ensure_connected(&controller).await;
         match self.next_step() {
-            (Step::Nodes { all }, Some(clients)) => self.read_nodes(&clients, all).await,
-            (Step::Jobs, Some(clients)) => self.read_jobs(&clients).await,
-            (Step::Reservations, Some(clients)) => self.read_reservations(&clients).await,
+            (Step::ListNodes { full }, Some(clients)) => self.list_nodes(&clients, full).await,
+            (Step::ListJobs, Some(clients)) => self.list_jobs(&clients).await,
+            (Step::ListReservations, Some(clients)) => self.list_reservations(&clients).await,
             (Step::Wait(until), _) => self.wait(until).await,
             (_, None) => self.wait(Instant::now() + POLL_INTERVAL).await,
         }
-        let (now, mut state) = (Instant::now(), lock(&self.state));
-        let wishes = (state.schedule.wishes_jobs(now), state.schedule.wishes_reservations(now));
-        state.memory.forget_old(wishes.0, wishes.1, now);
-        !state.ended
+        let (now, mut state) = (Instant::now(), self.state.lock());
+        let (jobs, reservations) =
+            (state.schedule.jobs_requested(now), state.schedule.reservations_requested(now));
+        state.slurm.expire(jobs, reservations, now);
+        !state.closed
     }
 
-    /// The Controller, if it is the one that this is the cluster of.
+    /// The Controller, unless it was deleted or replaced.
     fn controller(&self) -> Option<Arc<Controller>> {
-        let found = find(&self.around.controllers, &self.key.namespace, &self.key.controller);
+        let found = find(&self.deps.controllers, &self.key.namespace, &self.key.controller);
         found.filter(|controller| controller.metadata.uid == self.uid)
     }
 
@@ -51,160 +53,160 @@ impl Cluster {
         }
     }
 
-    async fn find_way(&self, controller: &Controller) {
-        let Some(url) = endpoint(&self.key, &self.around.restapis.state()) else {
-            return lock(&self.state).connection.lose(Instant::now());
+    async fn ensure_connected(&self, controller: &Controller) {
+        let Some(url) = endpoint(&self.key, &self.deps.restapis.state()) else {
+            return self.state.lock().connection.restapi_missing(Instant::now());
         };
         let selector = controller.spec.signing_key_ref();
-        if lock(&self.state).connection.needs_key(selector, Instant::now()) {
-            lock(&self.state).connection.reads_key(selector, Instant::now());
-            let reading = timeout(KEY_TIMEOUT, self.around.connect.signing_key(controller));
-            let read = reading.await.unwrap_or(Err(KeyError::Slow));
-            lock(&self.state).connection.key(read);
+        if self.state.lock().connection.needs_key(selector, Instant::now()) {
+            self.state.lock().connection.key_read_started(selector, Instant::now());
+            let reading = timeout(KEY_TIMEOUT, self.deps.connect.signing_key(controller));
+            let read = reading.await.unwrap_or(Err(KeyError::Timeout));
+            self.state.lock().connection.key_read_finished(read);
         }
-        let mut state = lock(&self.state);
-        if state.connection.connect(&url, self.around.connect.as_ref()) {
-            info!(cluster = %self.key, url, "Asking slurmrestd");
-            state.schedule.start_over(Instant::now());
+        let mut state = self.state.lock();
+        if state.connection.connect(&url, self.deps.connect.as_ref()) {
+            info!(cluster = %self.key, url, "Polling slurmrestd");
+            state.schedule.restart(Instant::now());
         }
     }
 
-    /// What to do, and the way to the cluster. Those who wait for a look are told at once if there will be none.
+    /// The next step and the clients. Callers that wait for a live list get an answer at once if it cannot start now.
     fn next_step(&self) -> (Step, Option<Arc<Clients>>) {
-        let (now, mut state) = (Instant::now(), lock(&self.state));
+        let (now, mut state) = (Instant::now(), self.state.lock());
         let clients = state.connection.clients().cloned();
-        if clients.is_none() || state.schedule.is_pausing(now) {
-            let view = state.blind(now);
-            answer(std::mem::take(&mut state.looks), &view);
+        if clients.is_none() || state.schedule.is_backing_off(now) {
+            let view = state.failed_view(now);
+            answer(std::mem::take(&mut state.list_waiters), &view);
         }
-        let step = state.schedule.next(!state.looks.is_empty(), state.memory.busy(), now);
+        let step = state.schedule.next_step(!state.list_waiters.is_empty(), state.slurm.busy(), now);
         (step, clients)
     }
 
-    fn ask(&self) -> (Asked, MutexGuard<'_, State>) {
-        let time = (self.around.clock)();
-        let mut state = lock(&self.state);
-        (state.memory.ask(Instant::now(), time), state)
+    fn start_read(&self) -> (ReadStart, MutexGuard<'_, ClusterState>) {
+        let time = (self.deps.clock)();
+        let mut state = self.state.lock();
+        (state.slurm.start_read(Instant::now(), time), state)
     }
 
-    async fn read_nodes(&self, clients: &Clients, all: bool) {
-        let (asked, since, looks) = {
-            let (asked, mut state) = self.ask();
-            (asked, state.memory.nodes_as_of().filter(|_| !all), std::mem::take(&mut state.looks))
+    async fn list_nodes(&self, clients: &Clients, full: bool) {
+        let (read, since, waiters) = {
+            let (read, mut state) = self.start_read();
+            (read, state.slurm.nodes_as_of().filter(|_| !full), std::mem::take(&mut state.list_waiters))
         };
-        let reading = async {
+        let list = async {
             match since {
                 Some(as_of) => clients.reader.list_nodes_since(as_of).await,
                 None => clients.reader.list_nodes().await.map(Some),
             }
         };
-        let result =
-            timeout(NODE_LIST_TIMEOUT, reading).await.unwrap_or(Err(Error::Timeout(NODE_LIST_TIMEOUT)));
-        self.account("nodes", asked.at, &result);
-        let view = self.take_nodes(asked, since.is_none(), result);
-        answer(looks, &view);
+        let result = timeout(NODE_LIST_TIMEOUT, list).await;
+        let result = result.unwrap_or(Err(Error::Timeout(NODE_LIST_TIMEOUT)));
+        self.record_request("nodes", read.at, &result);
+        let view = self.record_nodes(read, since.is_none(), result);
+        answer(waiters, &view);
     }
 
-    /// Takes in what a question for nodes brought, and gives what it shows.
-    fn take_nodes(&self, asked: Asked, all: bool, result: Result<Option<NodeList>, Error>) -> View {
-        let (now, mut state) = (Instant::now(), lock(&self.state));
+    /// Records the result of a node list, and returns the view of that list.
+    fn record_nodes(&self, read: ReadStart, full: bool, result: Result<Option<NodeList>, Error>) -> View {
+        let (now, mut state) = (Instant::now(), self.state.lock());
         match result {
             Err(error) => {
-                state.schedule.nodes_failed(&error, asked.at, now);
-                if state.memory.nodes_failed(chain(&error)) {
-                    warn!(cluster = %self.key, error = chain(&error), "Slurm does not tell its nodes");
+                state.schedule.node_list_failed(&error, read.at, now);
+                if state.slurm.node_list_failed(chain(&error)) {
+                    warn!(cluster = %self.key, error = chain(&error), "Listing Slurm nodes failed");
                 }
-                return state.blind(now);
+                return state.failed_view(now);
             }
-            Ok(Some(list)) => state.memory.nodes_listed(asked, list),
-            Ok(None) => state.memory.nodes_unchanged(asked),
+            Ok(Some(list)) => state.slurm.nodes_listed(read, list),
+            Ok(None) => state.slurm.nodes_unchanged(read),
         }
-        state.schedule.nodes_answered(all, asked.at, now);
-        metrics::looked(&self.key, asked.time);
+        state.schedule.nodes_listed(full, read.at, now);
+        metrics::nodes_listed(&self.key, read.time);
         state.view(now)
     }
 
-    async fn read_jobs(&self, clients: &Clients) {
-        let (asked, busy, wished) = {
-            let (asked, state) = self.ask();
-            (asked, state.memory.busy().clone(), state.schedule.wishes_jobs(asked.at))
+    async fn list_jobs(&self, clients: &Clients) {
+        let (read, busy, requested) = {
+            let (read, state) = self.start_read();
+            (read, state.slurm.busy().clone(), state.schedule.jobs_requested(read.at))
         };
-        let open_partitions = if wished { self.read_open_partitions(clients).await } else { None };
-        let began = Instant::now();
+        let open_partitions = if requested { self.list_open_partitions(clients).await } else { None };
+        let started = Instant::now();
         let result = clients.reader.list_jobs().await;
-        self.account("jobs", began, &result);
-        let (now, mut state) = (Instant::now(), lock(&self.state));
-        state.schedule.jobs_asked(&busy, asked.at, now);
+        self.record_request("jobs", started, &result);
+        let (now, mut state) = (Instant::now(), self.state.lock());
+        state.schedule.jobs_read(&busy, read.at, now);
         match result {
             Ok(jobs) => {
                 let (mut summary, unreadable) = summarize(&jobs);
                 summary.open_partitions = open_partitions;
-                for nodes in unreadable.difference(&state.unreadable) {
-                    warn!(cluster = %self.key, nodes, "A running job holds nodes that cannot be read");
+                for hostlist in unreadable.difference(&state.unreadable_hostlists) {
+                    warn!(cluster = %self.key, hostlist, "Running job has an unreadable hostlist");
                 }
-                state.unreadable = unreadable;
-                let wished = state.schedule.wishes_jobs(now);
-                state.memory.jobs_listed(asked, summary, wished);
+                state.unreadable_hostlists = unreadable;
+                let requested = state.schedule.jobs_requested(now);
+                state.slurm.jobs_listed(read, summary, requested);
             }
-            Err(error) => warn!(cluster = %self.key, error = chain(&error), "Slurm does not tell its jobs"),
+            Err(error) => warn!(cluster = %self.key, error = chain(&error), "Listing Slurm jobs failed"),
         }
     }
 
-    /// The partitions that take new jobs.
-    async fn read_open_partitions(&self, clients: &Clients) -> Option<BTreeSet<String>> {
-        let asked = Instant::now();
+    /// The partitions that accept new jobs.
+    async fn list_open_partitions(&self, clients: &Clients) -> Option<BTreeSet<String>> {
+        let started = Instant::now();
         let result = clients.reader.list_partitions().await;
-        self.account("partitions", asked, &result);
+        self.record_request("partitions", started, &result);
         let error = result.as_ref().err().map(|error| chain(error));
-        let complaint = changed(&mut lock(&self.state).partitions_error, error);
-        if let Some(error) = complaint {
-            warn!(cluster = %self.key, error, "Slurm does not tell its partitions");
+        let new_error = replace_error(&mut self.state.lock().partitions_error, error);
+        if let Some(error) = new_error {
+            warn!(cluster = %self.key, error, "Listing Slurm partitions failed");
         }
         let open = result.ok()?.into_iter().filter(Partition::takes_jobs);
         Some(open.map(|partition| partition.name).collect())
     }
 
-    async fn read_reservations(&self, clients: &Clients) {
-        let (asked, since) = {
-            let (asked, state) = self.ask();
-            (asked, state.memory.reservations_as_of())
+    async fn list_reservations(&self, clients: &Clients) {
+        let (read, since) = {
+            let (read, state) = self.start_read();
+            (read, state.slurm.reservations_as_of())
         };
         let result: Result<Option<ReservationList>, Error> = match since {
             Some(as_of) => clients.reader.list_reservations_since(as_of).await,
             None => clients.reader.list_reservations().await.map(Some),
         };
-        self.account("reservations", asked.at, &result);
-        let (now, mut state) = (Instant::now(), lock(&self.state));
-        state.schedule.reservations_asked(asked.at, now);
+        self.record_request("reservations", read.at, &result);
+        let (now, mut state) = (Instant::now(), self.state.lock());
+        state.schedule.reservations_read(read.at, now);
         match result {
-            Ok(Some(list)) => state.memory.reservations_listed(asked, list),
-            Ok(None) => state.memory.reservations_unchanged(asked),
+            Ok(Some(list)) => state.slurm.reservations_listed(read, list),
+            Ok(None) => state.slurm.reservations_unchanged(read),
             Err(error) => {
-                warn!(cluster = %self.key, error = chain(&error), "Slurm does not tell its reservations");
+                warn!(cluster = %self.key, error = chain(&error), "Listing Slurm reservations failed");
             }
         }
     }
 }
 
-impl State {
-    /// What a look that led to nothing shows, even if an earlier one is still good for decisions.
-    fn blind(&self, now: Instant) -> View {
-        let error = self.memory.error().unwrap_or("Slurm was not asked");
-        self.connection.obstacle(now).unwrap_or_else(|| View::unreachable(error.to_owned()))
+impl ClusterState {
+    /// The view of a live list that failed, even if an earlier list is still fresh enough for decisions.
+    fn failed_view(&self, now: Instant) -> View {
+        let error = self.slurm.error().unwrap_or("Slurm was not polled");
+        self.connection.disconnected_view(now).unwrap_or_else(|| View::unreachable(error.to_owned()))
     }
 }
 
-/// An error that takes the place of another one, or of none.
-fn changed(before: &mut Option<String>, error: Option<String>) -> Option<String> {
-    let is_new = error != *before;
-    before.clone_from(&error);
+/// Replaces the last error; returns the new one if it differs, so that each is logged once.
+fn replace_error(last: &mut Option<String>, error: Option<String>) -> Option<String> {
+    let is_new = error != *last;
+    last.clone_from(&error);
     error.filter(|_| is_new)
 }
 
-fn answer(looks: Vec<oneshot::Sender<View>>, view: &View) {
-    for look in looks {
-        // Who asked may have given up.
-        let _ = look.send(view.clone());
+fn answer(waiters: Vec<oneshot::Sender<View>>, view: &View) {
+    for waiter in waiters {
+        // The caller may have been cancelled.
+        let _ = waiter.send(view.clone());
     }
 }
 
@@ -213,11 +215,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_is_complained_about_when_it_comes_and_not_while_it_stays() {
-        let mut told = None;
+    fn repeated_error_is_logged_once() {
+        let mut last = None;
         let errors = [None, Some("refused"), Some("refused"), Some("slow"), None, Some("slow")];
-        let complaints = errors.map(|error| changed(&mut told, error.map(str::to_owned)));
+        let logged = errors.map(|error| replace_error(&mut last, error.map(str::to_owned)));
         let expected = [None, Some("refused"), None, Some("slow"), None, Some("slow")];
-        assert_eq!(complaints.each_ref().map(Option::as_deref), expected);
+        assert_eq!(logged.each_ref().map(Option::as_deref), expected);
     }
 }

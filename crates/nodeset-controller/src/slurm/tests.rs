@@ -1,8 +1,8 @@
-//! Clusters against a Slurm in memory, under paused time.
+//! Clusters with a fake Slurm, under paused time.
 
-mod evidence;
-mod looks;
-mod pace;
+mod absence;
+mod live_reads;
+mod polling;
 mod states;
 mod writes;
 
@@ -20,18 +20,19 @@ use kube::runtime::reflector::{self, store::Writer};
 use kube::runtime::watcher::Event;
 use operator_runtime::MissingReference;
 use operator_runtime::references::ReferenceError;
+use parking_lot::Mutex;
 use serde_json::json;
 use slinky_api::v1beta1::{Controller, RestApi};
 use slurm_fake::{FakeSlurm, Fault, KEY};
 use slurm_jwt::SigningKey;
 use slurm_rest::{EndpointError, Limits, NodeState, SlurmClient, TokenSource, Transport, TransportError};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-const NOTHING: Queries = Queries { jobs: false, reservations: false };
+const NO_QUERIES: Queries = Queries { jobs: false, reservations: false };
 const JOBS: Queries = Queries { jobs: true, reservations: false };
 const RESERVATIONS: Queries = Queries { jobs: false, reservations: true };
 
@@ -39,8 +40,8 @@ fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// Lets so many seconds pass.
-async fn pass(time: u64) {
+/// Advances the paused clock by so many seconds.
+async fn advance(time: u64) {
     sleep(seconds(time)).await;
 }
 
@@ -48,7 +49,7 @@ fn key(namespace: &str) -> ClusterKey {
     ClusterKey { namespace: namespace.to_owned(), controller: "slurm".to_owned() }
 }
 
-/// What reached one slurmrestd, whether or not somebody waited for the answer.
+/// The requests that reached one slurmrestd, including those whose client disconnected.
 #[derive(Default)]
 struct Load {
     requests: AtomicUsize,
@@ -72,7 +73,7 @@ impl Concurrency {
     }
 }
 
-/// A slurmrestd that works off what it was asked for even if nobody waits any more, as the real one does.
+/// A slurmrestd that completes requests after the client has disconnected, as the real one does.
 #[derive(Clone)]
 struct Server {
     slurm: FakeSlurm,
@@ -96,24 +97,24 @@ impl Transport for Server {
     }
 }
 
-/// The servers by URL, and the signing key of all of them.
-struct Ways {
+/// The servers by URL, and their common signing key.
+struct FakeConnect {
     servers: Mutex<BTreeMap<String, Server>>,
     key: Mutex<Option<&'static [u8]>>,
     key_reads: AtomicUsize,
 }
 
-impl Connect for Arc<Ways> {
+impl Connect for Arc<FakeConnect> {
     fn signing_key<'a>(&'a self, controller: &'a Controller) -> BoxFuture<'a, Result<SigningKey, KeyError>> {
         self.key_reads.fetch_add(1, Relaxed);
         let name = controller.spec.signing_key_ref().unwrap().name.clone();
-        let key = *self.key.lock().unwrap();
+        let key = *self.key.lock();
         let key = key.ok_or(ReferenceError::from(MissingReference::Secret(name)));
         async move { Ok(SigningKey::new(key?)?) }.boxed()
     }
 
     fn client(&self, url: &str, key: SigningKey, limits: Limits) -> Result<SlurmClient, EndpointError> {
-        let servers = self.servers.lock().unwrap();
+        let servers = self.servers.lock();
         let server = servers.get(url).cloned().ok_or_else(|| EndpointError::Url(url.to_owned()))?;
         drop(servers);
         let tokens = TokenSource::new(USER, key, server.slurm.clock());
@@ -121,30 +122,30 @@ impl Connect for Arc<Ways> {
     }
 }
 
-/// A Kubernetes with Controllers and RestApis, and Slurm clusters behind them.
-struct World {
+/// Caches of Controllers and RestApis, and the fake Slurm clusters that they refer to.
+struct Fixture {
     clusters: Clusters,
     /// The Slurm of the Controller `slurm` in `ns`.
     slurm: FakeSlurm,
     load: Arc<Load>,
-    ways: Arc<Ways>,
+    connect: Arc<FakeConnect>,
     controllers: Writer<Controller>,
     restapis: Writer<RestApi>,
-    news: BoxStream<'static, ClusterKey>,
+    changes: BoxStream<'static, ClusterKey>,
 }
 
-impl World {
-    /// One cluster with these nodes and a way to it. Nobody has asked about it yet.
+impl Fixture {
+    /// One cluster with these nodes and a RestApi. It has no reader yet.
     fn new(nodes: &[&str]) -> Self {
-        let mut world = Self::without_restapi(nodes);
-        world.add_restapi("ns", "api");
-        world
+        let mut fixture = Self::without_restapi(nodes);
+        fixture.add_restapi("ns", "api");
+        fixture
     }
 
     fn without_restapi(nodes: &[&str]) -> Self {
         let (controllers, controller_writer) = reflector::store();
         let (restapis, restapi_writer) = reflector::store();
-        let ways = Arc::new(Ways {
+        let connect = Arc::new(FakeConnect {
             servers: Mutex::default(),
             key: Mutex::new(Some(KEY)),
             key_reads: AtomicUsize::default(),
@@ -158,41 +159,42 @@ impl World {
         let clusters = Clusters::new(ClusterDeps {
             controllers,
             restapis,
-            connect: Box::new(ways.clone()),
+            connect: Box::new(connect.clone()),
             clock: slurm.clock(),
             spawn: Box::new(spawn),
         });
-        let news = clusters.changes().boxed();
+        let changes = clusters.changes().boxed();
         let (controllers, restapis) = (controller_writer, restapi_writer);
         let load = Arc::default();
-        let mut world = Self { clusters, slurm: slurm.clone(), load, ways, controllers, restapis, news };
-        world.load = world.serve("ns", "api", slurm);
-        world.add_controller("ns", "uid-1");
-        world
+        let mut fixture =
+            Self { clusters, slurm: slurm.clone(), load, connect, controllers, restapis, changes };
+        fixture.load = fixture.serve("ns", "api", slurm);
+        fixture.add_controller("ns", "uid-1");
+        fixture
     }
 
-    /// A world that was looked at.
+    /// A cluster that was polled.
     async fn known(nodes: &[&str]) -> Self {
-        let mut world = Self::new(nodes);
-        world.until("known", |view| matches!(view, View::Known(_))).await;
-        world.slurm.take_requests();
-        world.drain_news();
-        world
+        let mut fixture = Self::new(nodes);
+        fixture.wait_until("known", |view| matches!(view, View::Known(_))).await;
+        fixture.slurm.take_requests();
+        fixture.take_changes();
+        fixture
     }
 
-    /// A world that was looked at for so long that it is not new any more.
+    /// A cluster that has been polled for so long that it is no longer new.
     async fn settled(nodes: &[&str]) -> Self {
-        let mut world = Self::known(nodes).await;
-        world.until("no longer new", |view| matches!(view, View::Known(known) if !known.is_new)).await;
-        pass(2).await;
-        world.slurm.take_requests();
-        world.drain_news();
-        world
+        let mut fixture = Self::known(nodes).await;
+        fixture.wait_until("no longer new", |view| matches!(view, View::Known(known) if !known.is_new)).await;
+        advance(2).await;
+        fixture.slurm.take_requests();
+        fixture.take_changes();
+        fixture
     }
 
     fn serve(&self, namespace: &str, restapi: &str, slurm: FakeSlurm) -> Arc<Load> {
         let (load, url) = (Arc::<Load>::default(), format!("http://{restapi}-restapi.{namespace}:6820"));
-        self.ways.servers.lock().unwrap().insert(url, Server { slurm, load: load.clone() });
+        self.connect.servers.lock().insert(url, Server { slurm, load: load.clone() });
         load
     }
 
@@ -213,53 +215,58 @@ impl World {
     }
 
     fn set_key(&self, key: Option<&'static [u8]>) {
-        *self.ways.key.lock().unwrap() = key;
+        *self.connect.key.lock() = key;
     }
 
     fn key_reads(&self) -> usize {
-        self.ways.key_reads.load(Relaxed)
+        self.connect.key_reads.load(Relaxed)
     }
 
     fn view(&self) -> View {
-        self.clusters.view(&key("ns"), NOTHING)
+        self.clusters.view(&key("ns"), NO_QUERIES)
     }
 
     fn cluster(&self) -> Arc<Cluster> {
         self.clusters.cluster(&key("ns")).unwrap()
     }
 
-    /// Looks every tenth of a second until `holds`, for three minutes at most; says how long it took.
-    async fn until(&mut self, what: &str, holds: impl Fn(&View) -> bool) -> Duration {
-        self.until_with(NOTHING, what, holds).await
+    /// Reads the view every tenth of a second until `condition` holds, for three minutes at most; returns the time.
+    async fn wait_until(&mut self, what: &str, condition: impl Fn(&View) -> bool) -> Duration {
+        self.wait_with(NO_QUERIES, what, condition).await
     }
 
-    async fn until_with(&mut self, wish: Queries, what: &str, holds: impl Fn(&View) -> bool) -> Duration {
+    async fn wait_with(
+        &mut self,
+        queries: Queries,
+        what: &str,
+        condition: impl Fn(&View) -> bool,
+    ) -> Duration {
         let began = Instant::now();
         loop {
-            let view = self.clusters.view(&key("ns"), wish);
-            if holds(&view) {
+            let view = self.clusters.view(&key("ns"), queries);
+            if condition(&view) {
                 return began.elapsed();
             }
-            assert!(began.elapsed() < seconds(180), "{what}: not within three minutes, but {view:?}");
+            assert!(began.elapsed() < seconds(180), "{what}: not within three minutes: {view:?}");
             drop(view);
             sleep(Duration::from_millis(100)).await;
         }
     }
 
-    /// The clusters told of since this was asked last.
-    fn drain_news(&mut self) -> Vec<ClusterKey> {
-        std::iter::from_fn(|| self.news.next().now_or_never().flatten()).collect()
+    /// The clusters published as changed since the last call.
+    fn take_changes(&mut self) -> Vec<ClusterKey> {
+        std::iter::from_fn(|| self.changes.next().now_or_never().flatten()).collect()
     }
 
-    /// How long it takes until something is told.
-    async fn until_told(&mut self) -> Duration {
+    /// The time until a change is published.
+    async fn until_changed(&mut self) -> Duration {
         let began = Instant::now();
-        let told = tokio::time::timeout(seconds(600), self.news.next()).await;
-        assert_eq!(told.expect("nothing is told"), Some(key("ns")));
+        let changed = tokio::time::timeout(seconds(600), self.changes.next()).await;
+        assert_eq!(changed.expect("no change within ten minutes"), Some(key("ns")));
         began.elapsed()
     }
 
-    /// What was asked since the last time: method and path without version.
+    /// The requests since the last call: method and path without version.
     fn requests(&self) -> Vec<String> {
         let requests = self.slurm.take_requests().into_iter();
         let path = |path: &str| path.splitn(4, '/').last().unwrap_or_default().to_owned();
@@ -283,7 +290,7 @@ fn restapi(namespace: &str, name: &str) -> RestApi {
     .unwrap()
 }
 
-/// One word for each state of a view.
+/// The state of a view, for assertions.
 fn state(view: &View) -> &'static str {
     match view {
         View::NotExpected => "not expected",

@@ -1,72 +1,72 @@
-//! What a decision may know of a Slurm cluster. No I/O.
+//! The view of a Slurm cluster that decisions are based on. No I/O.
 
 use jiff::Timestamp;
 use slurm_rest::{Deadline, Node, Reservation};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// What is known of a Slurm cluster.
+/// The state of a Slurm cluster as far as it is known.
 #[derive(Clone, Debug)]
 pub enum View {
-    /// Nobody can be asked, and nobody is expected to: workers are pods and no more.
+    /// No RestApi configured; pods are managed without Slurm.
     NotExpected,
-    /// There is a cluster, and nothing certain is known of it now.
+    /// The cluster exists, but its current state is unknown.
     Unknown {
         /// Why, for people.
         why: String,
-        /// Whether it should have answered by now. If not, this process has only just come to ask: no less unknown to
-        /// decisions, but no trouble to tell of either.
+        /// Whether it should have answered by now. If not, polling has only just started: decisions treat it as
+        /// unknown, but it is not reported as an error.
         overdue: bool,
     },
-    /// It was asked a moment ago.
+    /// The last node list is recent.
     Known(Known),
 }
 
-/// A recent look at a cluster, less what has been written since.
+/// A recent snapshot of a cluster, without the nodes for which it is no evidence.
 #[derive(Clone, Debug)]
 pub struct Known {
-    /// What the cluster said.
+    /// The last lists.
     pub snapshot: Arc<Snapshot>,
-    /// Nodes about which the snapshot proves nothing: written to since it was asked for, or missing from it for too
-    /// short a time to be gone.
+    /// Nodes for which the snapshot is no evidence: written to since its list was requested, or missing from it for too
+    /// short a time to prove that they do not exist.
     pub uncertain: BTreeSet<String>,
-    /// Whether it is so short since the first answer that nodes which were there before may still come back.
+    /// Whether the first answer is so recent that nodes that were registered before may still register again.
     pub is_new: bool,
 }
 
-/// What a Slurm cluster said at one moment.
+/// The content of a Slurm cluster at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
-    /// When it was asked, on our clock.
-    pub asked: Timestamp,
-    /// All its nodes, by name.
+    /// When the node list was requested, on our clock.
+    pub requested_at: Timestamp,
+    /// All nodes, by name.
     pub nodes: BTreeMap<String, Node>,
-    /// What its jobs hold, if that was asked.
+    /// The jobs, if they were listed.
     pub jobs: Option<Jobs>,
-    /// Its reservations by name, if that was asked.
+    /// The reservations by name, if they were listed.
     pub reservations: Option<BTreeMap<String, Reservation>>,
 }
 
-/// What jobs hold.
+/// A summary of the jobs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Jobs {
-    /// When the last running job of each node is over at the latest.
+    /// The latest end of the running jobs of each node.
     pub deadlines: BTreeMap<String, Deadline>,
-    /// How many job records, finished ones too, name each partition.
+    /// The number of job records, finished ones included, that name each partition.
     pub by_partition: BTreeMap<String, usize>,
-    /// The partitions that took new jobs before the jobs were asked for, if that was asked. No job came to another one
-    /// since.
+    /// The partitions that accepted new jobs before the jobs were listed, if they were listed. No other partition got a
+    /// job since.
     pub open_partitions: Option<BTreeSet<String>>,
 }
 
-/// What is known of one node.
+/// The state of one node as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeLookup<'a> {
-    /// Nothing that a decision may rest on.
+    /// There is no evidence to base a decision on.
     Unknown,
     /// Slurm has no such node.
     Absent,
-    /// Slurm has it, like this.
+    /// Slurm has this node.
     Present(&'a Node),
 }
 
@@ -76,17 +76,17 @@ impl View {
         Self::Unknown { why, overdue: true }
     }
 
-    /// Of a cluster that had no time to answer.
+    /// Of a cluster whose first answer is not overdue.
     pub const fn not_polled_yet(why: String) -> Self {
         Self::Unknown { why, overdue: false }
     }
 
-    /// Whether the cluster had no time to answer.
+    /// Whether the first answer is outstanding and not overdue.
     pub const fn is_not_polled_yet(&self) -> bool {
         matches!(self, Self::Unknown { overdue: false, .. })
     }
 
-    /// What is known of one node.
+    /// The state of one node.
     pub fn lookup(&self, name: &str) -> NodeLookup<'_> {
         match self {
             Self::NotExpected => NodeLookup::Absent,
@@ -98,8 +98,8 @@ impl View {
         }
     }
 
-    /// What is known of a node that was there once. A slurmctld that starts anew shows no node until their slurmds come
-    /// back, and one that was never heard before may just have started.
+    /// The state of a node that was registered before. A restarted slurmctld that lost its state has no dynamic nodes
+    /// until their slurmds register again, and one that has only just answered for the first time may have restarted.
     pub fn lookup_registered(&self, name: &str) -> NodeLookup<'_> {
         match (self, self.lookup(name)) {
             (Self::Known(Known { is_new: true, .. }), NodeLookup::Absent) => NodeLookup::Unknown,
@@ -107,7 +107,7 @@ impl View {
         }
     }
 
-    /// The snapshot, if there is one.
+    /// The snapshot, if it is recent.
     pub fn snapshot(&self) -> Option<&Snapshot> {
         match self {
             Self::Known(known) => Some(&known.snapshot),

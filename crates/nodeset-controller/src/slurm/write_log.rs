@@ -1,68 +1,70 @@
-//! What was written and not seen since: until a read that was asked for later, nothing is known of it. Pure.
+//! Writes whose effect no read has shown yet: until a read that started later, the written objects are uncertain. Pure.
+//!
+//! Slurm has no conditional writes and no resource versions to compare a read with.
 
 use crate::timing::LATE_WRITE_WINDOW;
 use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use tokio::time::Instant;
 
-/// The order in which questions were asked and writes answered. A clock may show the same time for both.
+/// The order of starts of reads and answers to writes. The clock may show the same time for both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Turn(u64);
+pub struct Sequence(u64);
 
-impl Turn {
-    /// The next one.
+impl Sequence {
+    /// The next number.
     pub fn next(&mut self) -> Self {
         self.0 += 1;
         *self
     }
 }
 
-/// When a question was asked.
+/// When a read started.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked {
-    /// Before and after what.
-    pub turn: Turn,
-    /// For what is decided here.
+pub struct ReadStart {
+    /// Its place among the answers to writes.
+    pub sequence: Sequence,
+    /// Monotonic time.
     pub at: Instant,
-    /// For others.
+    /// Wall-clock time.
     pub time: Timestamp,
 }
 
 /// How a write ended.
 #[derive(Clone, Copy, Debug)]
 pub enum Outcome {
-    /// With an answer, good or bad: it has no effect any more.
-    Answered(Turn),
-    /// With the answer that there is no such thing any more.
-    Deleted(Turn),
-    /// Without an answer. It was sent then.
-    Lost(Instant),
+    /// Answered, with success or an error: it has no later effect.
+    Answered(Sequence),
+    /// Slurm confirmed the deletion.
+    Deleted(Sequence),
+    /// Sent at this time and not answered.
+    Unanswered(Instant),
 }
 
-/// The writes that no read has shown yet, by the name of what was written to.
+/// The writes that no read has shown yet, by the name of the written object.
 #[derive(Debug, Default)]
 pub struct WriteLog(BTreeMap<String, Entry>);
 
 #[derive(Debug, Default)]
 struct Entry {
     in_flight: usize,
-    answered: Option<Turn>,
+    answered: Option<Sequence>,
     /// Until then an unanswered write may take effect.
-    lands_until: Option<Instant>,
+    may_apply_until: Option<Instant>,
     deleted: bool,
 }
 
 impl Entry {
-    fn is_shown_by(&self, asked: &Asked) -> bool {
+    fn is_shown_by(&self, read: &ReadStart) -> bool {
         self.in_flight == 0
-            && self.answered.is_none_or(|answered| answered < asked.turn)
-            && self.lands_until.is_none_or(|until| until <= asked.at)
+            && self.answered.is_none_or(|answered| answered < read.sequence)
+            && self.may_apply_until.is_none_or(|until| until <= read.at)
     }
 }
 
 impl WriteLog {
-    /// A write to all of these is about to be sent.
-    pub fn begin(&mut self, names: &[String]) {
+    /// A write to these objects is about to be sent.
+    pub fn start(&mut self, names: &[String]) {
         for name in names {
             let entry = self.0.entry(name.clone()).or_default();
             entry.in_flight += 1;
@@ -70,33 +72,33 @@ impl WriteLog {
         }
     }
 
-    /// A write that began ended.
-    pub fn end(&mut self, names: &[String], outcome: Outcome) {
+    /// A started write ended.
+    pub fn finish(&mut self, names: &[String], outcome: Outcome) {
         for name in names {
             let Some(entry) = self.0.get_mut(name) else { continue };
             entry.in_flight = entry.in_flight.saturating_sub(1);
             match outcome {
-                Outcome::Answered(turn) => entry.answered = Some(turn),
-                Outcome::Deleted(turn) => (entry.answered, entry.deleted) = (Some(turn), true),
-                Outcome::Lost(sent) => {
-                    entry.lands_until = entry.lands_until.max(Some(sent + LATE_WRITE_WINDOW))
+                Outcome::Answered(sequence) => entry.answered = Some(sequence),
+                Outcome::Deleted(sequence) => (entry.answered, entry.deleted) = (Some(sequence), true),
+                Outcome::Unanswered(sent) => {
+                    entry.may_apply_until = entry.may_apply_until.max(Some(sent + LATE_WRITE_WINDOW));
                 }
             }
         }
     }
 
-    /// Forgets the writes whose effect a read shows. Gives the names that Slurm itself said to have deleted.
-    pub fn settle(&mut self, asked: &Asked) -> BTreeSet<String> {
-        let shown = self.0.extract_if(.., |_, entry| entry.is_shown_by(asked));
+    /// Removes the writes whose effect a read shows. Returns the names whose deletion Slurm confirmed.
+    pub fn settle(&mut self, read: &ReadStart) -> BTreeSet<String> {
+        let shown = self.0.extract_if(.., |_, entry| entry.is_shown_by(read));
         shown.filter(|(_, entry)| entry.deleted).map(|(name, _)| name).collect()
     }
 
-    /// What was written to and not seen since.
-    pub fn unseen(&self) -> impl Iterator<Item = &String> {
+    /// The objects with a write that no read has shown yet.
+    pub fn unconfirmed(&self) -> impl Iterator<Item = &String> {
         self.0.keys()
     }
 
-    /// Whether everything that was written has been seen.
+    /// Whether reads have shown all writes.
     pub fn is_settled(&self) -> bool {
         self.0.is_empty()
     }
@@ -110,22 +112,22 @@ mod tests {
 
     struct Fixture {
         log: WriteLog,
-        turn: Turn,
+        sequence: Sequence,
         start: Instant,
     }
 
     impl Fixture {
         fn new() -> Self {
-            Self { log: WriteLog::default(), turn: Turn::default(), start: Instant::now() }
+            Self { log: WriteLog::default(), sequence: Sequence::default(), start: Instant::now() }
         }
 
-        fn asked(&mut self, second: u64) -> Asked {
+        fn read_at(&mut self, second: u64) -> ReadStart {
             let at = self.start + Duration::from_secs(second);
-            Asked { turn: self.turn.next(), at, time: Timestamp::UNIX_EPOCH }
+            ReadStart { sequence: self.sequence.next(), at, time: Timestamp::UNIX_EPOCH }
         }
 
-        fn unseen(&self) -> Vec<&str> {
-            self.log.unseen().map(String::as_str).collect()
+        fn unconfirmed(&self) -> Vec<&str> {
+            self.log.unconfirmed().map(String::as_str).collect()
         }
     }
 
@@ -134,73 +136,73 @@ mod tests {
     }
 
     #[test]
-    fn a_read_shows_the_writes_that_were_answered_before_it_was_asked_for() {
+    fn read_shows_the_writes_that_were_answered_before_it_started() {
         let mut fixture = Fixture::new();
-        let before = fixture.asked(0);
-        fixture.log.begin(&names(&["a", "b"]));
-        let during = fixture.asked(0);
-        let answered = Outcome::Answered(fixture.turn.next());
-        fixture.log.end(&names(&["a", "b"]), answered);
-        let after = fixture.asked(0);
-        for asked in [before, during] {
-            fixture.log.settle(&asked);
-            assert_eq!(fixture.unseen(), ["a", "b"]);
+        let before = fixture.read_at(0);
+        fixture.log.start(&names(&["a", "b"]));
+        let during = fixture.read_at(0);
+        let answered = Outcome::Answered(fixture.sequence.next());
+        fixture.log.finish(&names(&["a", "b"]), answered);
+        let after = fixture.read_at(0);
+        for read in [before, during] {
+            fixture.log.settle(&read);
+            assert_eq!(fixture.unconfirmed(), ["a", "b"]);
         }
         fixture.log.settle(&after);
         assert!(fixture.log.is_settled());
     }
 
     #[test]
-    fn of_two_writes_at_a_time_the_later_answer_counts() {
+    fn concurrent_writes_are_settled_by_a_read_after_the_last_answer() {
         let mut fixture = Fixture::new();
         let node = names(&["a"]);
-        fixture.log.begin(&node);
-        fixture.log.begin(&node);
-        let first = Outcome::Answered(fixture.turn.next());
-        fixture.log.end(&node, first);
-        let between = fixture.asked(1);
+        fixture.log.start(&node);
+        fixture.log.start(&node);
+        let first = Outcome::Answered(fixture.sequence.next());
+        fixture.log.finish(&node, first);
+        let between = fixture.read_at(1);
         fixture.log.settle(&between);
-        assert_eq!(fixture.unseen(), ["a"]);
-        let second = Outcome::Answered(fixture.turn.next());
-        fixture.log.end(&node, second);
+        assert_eq!(fixture.unconfirmed(), ["a"]);
+        let second = Outcome::Answered(fixture.sequence.next());
+        fixture.log.finish(&node, second);
         fixture.log.settle(&between);
-        assert_eq!(fixture.unseen(), ["a"]);
-        let after = fixture.asked(2);
+        assert_eq!(fixture.unconfirmed(), ["a"]);
+        let after = fixture.read_at(2);
         fixture.log.settle(&after);
         assert!(fixture.log.is_settled());
     }
 
     #[rstest]
-    #[case(39, false)]
-    #[case(40, true)]
-    fn a_write_without_answer_may_land_for_40_s(#[case] second: u64, #[case] settled: bool) {
+    #[case::within_the_window(39, false)]
+    #[case::after_the_window(40, true)]
+    fn unanswered_write_may_take_effect_for_40_s(#[case] second: u64, #[case] settled: bool) {
         let mut fixture = Fixture::new();
         let (node, sent) = (names(&["a"]), fixture.start);
-        fixture.log.begin(&node);
-        fixture.log.end(&node, Outcome::Lost(sent));
-        // A later write that is answered does not call back the first.
-        fixture.log.begin(&node);
-        let answered = Outcome::Answered(fixture.turn.next());
-        fixture.log.end(&node, answered);
-        let asked = fixture.asked(second);
-        fixture.log.settle(&asked);
+        fixture.log.start(&node);
+        fixture.log.finish(&node, Outcome::Unanswered(sent));
+        // An answered later write does not cancel the first.
+        fixture.log.start(&node);
+        let answered = Outcome::Answered(fixture.sequence.next());
+        fixture.log.finish(&node, answered);
+        let read = fixture.read_at(second);
+        fixture.log.settle(&read);
         assert_eq!(fixture.log.is_settled(), settled);
     }
 
     #[test]
-    fn only_what_slurm_deleted_last_is_told_as_deleted() {
+    fn only_names_without_a_later_write_are_returned_as_deleted() {
         let mut fixture = Fixture::new();
-        let nodes = names(&["gone", "updated", "back"]);
-        fixture.log.begin(&nodes);
-        let deleted = Outcome::Deleted(fixture.turn.next());
-        fixture.log.end(&names(&["gone", "back"]), deleted);
-        fixture.log.end(&names(&["updated"]), deleted);
-        for node in [names(&["back"]), names(&["updated"])] {
-            fixture.log.begin(&node);
-            let answered = Outcome::Answered(fixture.turn.next());
-            fixture.log.end(&node, answered);
+        let nodes = names(&["deleted", "updated", "recreated"]);
+        fixture.log.start(&nodes);
+        let deleted = Outcome::Deleted(fixture.sequence.next());
+        fixture.log.finish(&names(&["deleted", "recreated"]), deleted);
+        fixture.log.finish(&names(&["updated"]), deleted);
+        for node in [names(&["recreated"]), names(&["updated"])] {
+            fixture.log.start(&node);
+            let answered = Outcome::Answered(fixture.sequence.next());
+            fixture.log.finish(&node, answered);
         }
-        let asked = fixture.asked(1);
-        assert_eq!(fixture.log.settle(&asked), BTreeSet::from(["gone".to_owned()]));
+        let read = fixture.read_at(1);
+        assert_eq!(fixture.log.settle(&read), BTreeSet::from(["deleted".to_owned()]));
     }
 }

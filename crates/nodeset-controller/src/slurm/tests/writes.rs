@@ -1,4 +1,4 @@
-//! What is known of a node after it was written to.
+//! Nodes and reservations are uncertain after a write until a read shows its effect.
 
 use super::*;
 use rstest::rstest;
@@ -9,114 +9,116 @@ fn drain() -> NodeUpdate {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_is_in_doubt_from_a_write_to_the_next_read() {
-    let mut world = World::known(&["a", "b"]).await;
-    world.cluster().update_nodes(&["a"], &drain()).await.unwrap();
-    assert_eq!(world.view().lookup("a"), NodeLookup::Unknown);
-    assert!(is_present(&world.view(), "b"));
-    assert!(world.until_told().await < seconds(2));
-    assert!(is_drained(&world.view(), "a"));
-    assert!(known(world.view()).uncertain.is_empty());
+async fn node_is_unknown_from_a_write_to_the_next_read() {
+    let mut fixture = Fixture::known(&["a", "b"]).await;
+    fixture.cluster().update_nodes(&["a"], &drain()).await.unwrap();
+    assert_eq!(fixture.view().lookup("a"), NodeLookup::Unknown);
+    assert!(is_present(&fixture.view(), "b"));
+    assert!(fixture.until_changed().await < seconds(2));
+    assert!(is_drained(&fixture.view(), "a"));
+    assert!(known(fixture.view()).uncertain.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_that_changed_nothing_is_told_when_it_was_seen() {
-    let mut world = World::known(&["a"]).await;
-    let refused = world.cluster().update_nodes(&["a"], &NodeUpdate::Resume).await.unwrap_err();
+async fn read_after_a_write_without_effect_is_published() {
+    let mut fixture = Fixture::known(&["a"]).await;
+    let refused = fixture.cluster().update_nodes(&["a"], &NodeUpdate::Resume).await.unwrap_err();
     assert_eq!(refused.category(), "rejected");
-    assert_eq!(world.view().lookup("a"), NodeLookup::Unknown);
-    pass(0).await;
-    assert!(world.until_told().await < seconds(2));
-    assert!(is_present(&world.view(), "a"));
+    assert_eq!(fixture.view().lookup("a"), NodeLookup::Unknown);
+    advance(0).await;
+    assert!(fixture.until_changed().await < seconds(2));
+    assert!(is_present(&fixture.view(), "a"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_read_that_began_before_the_answer_does_not_count() {
-    let mut world = World::known(&["a"]).await;
-    world.slurm.inject_on(Method::GET, "/nodes/", Fault::Slow(seconds(2)));
-    // The next read is under connection.
-    pass(2).await;
-    let asked_before = known(world.view()).snapshot.asked;
-    world.cluster().update_nodes(&["a"], &drain()).await.unwrap();
-    world.until("that read", |view| known(view.clone()).snapshot.asked > asked_before).await;
-    assert_eq!(world.view().lookup("a"), NodeLookup::Unknown);
-    world.until("the next read", |view| is_drained(view, "a")).await;
+async fn read_that_started_before_the_answer_does_not_show_the_write() {
+    let mut fixture = Fixture::known(&["a"]).await;
+    fixture.slurm.inject_on(Method::GET, "/nodes/", Fault::Slow(seconds(2)));
+    // The next read is in flight.
+    advance(2).await;
+    let requested_before = known(fixture.view()).snapshot.requested_at;
+    fixture.cluster().update_nodes(&["a"], &drain()).await.unwrap();
+    fixture
+        .wait_until("that read", |view| known(view.clone()).snapshot.requested_at > requested_before)
+        .await;
+    assert_eq!(fixture.view().lookup("a"), NodeLookup::Unknown);
+    fixture.wait_until("the next read", |view| is_drained(view, "a")).await;
 }
 
 #[rstest]
-#[case::done(true)]
-#[case::not_done(false)]
+#[case::applied(true)]
+#[case::not_applied(false)]
 #[tokio::test(start_paused = true)]
-async fn a_write_without_answer_leaves_doubt_for_40_s(#[case] applied: bool) {
-    let mut world = World::known(&["a", "b"]).await;
-    world.slurm.inject_on(Method::POST, "/nodes/", Fault::NoAnswer { applied });
+async fn node_is_unknown_for_40_s_after_an_unanswered_write(#[case] applied: bool) {
+    let mut fixture = Fixture::known(&["a", "b"]).await;
+    fixture.slurm.inject_on(Method::POST, "/nodes/", Fault::NoAnswer { applied });
     let sent = Instant::now();
-    let error = world.cluster().update_nodes(&["a"], &drain()).await.unwrap_err();
+    let error = fixture.cluster().update_nodes(&["a"], &drain()).await.unwrap_err();
     assert_eq!((error.category(), sent.elapsed()), ("timeout", seconds(10)));
     while sent.elapsed() < seconds(39) {
-        assert_eq!(world.view().lookup("a"), NodeLookup::Unknown);
-        assert!(is_present(&world.view(), "b"));
-        pass(1).await;
+        assert_eq!(fixture.view().lookup("a"), NodeLookup::Unknown);
+        assert!(is_present(&fixture.view(), "b"));
+        advance(1).await;
     }
-    world.drain_news();
-    assert!(world.until_told().await < seconds(3));
-    assert!(is_present(&world.view(), "a"));
-    assert_eq!(is_drained(&world.view(), "a"), applied);
+    fixture.take_changes();
+    assert!(fixture.until_changed().await < seconds(3));
+    assert!(is_present(&fixture.view(), "a"));
+    assert_eq!(is_drained(&fixture.view(), "a"), applied);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_that_lands_late_is_not_missed() {
-    let mut world = World::known(&["a"]).await;
-    world.slurm.inject_on(Method::POST, "/nodes/", Fault::ControllerHangs);
-    let error = world.cluster().update_nodes(&["a"], &drain()).await.unwrap_err();
+async fn write_that_is_applied_late_is_shown() {
+    let mut fixture = Fixture::known(&["a"]).await;
+    fixture.slurm.inject_on(Method::POST, "/nodes/", Fault::ControllerHangs);
+    let error = fixture.cluster().update_nodes(&["a"], &drain()).await.unwrap_err();
     assert!(error.maybe_applied(), "{error}");
-    pass(25).await;
-    assert_eq!(world.view().lookup("a"), NodeLookup::Unknown);
-    world.slurm.recover();
-    world.until("clear", |view| is_present(view, "a")).await;
-    assert!(is_drained(&world.view(), "a"));
+    advance(25).await;
+    assert_eq!(fixture.view().lookup("a"), NodeLookup::Unknown);
+    fixture.slurm.recover();
+    fixture.wait_until("certain", |view| is_present(view, "a")).await;
+    assert!(is_drained(&fixture.view(), "a"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_that_nobody_waits_for_any_more_leaves_doubt() {
-    let mut world = World::known(&["a"]).await;
-    world.slurm.inject_on(Method::POST, "/nodes/", Fault::Slow(seconds(5)));
-    let (cluster, update) = (world.cluster(), drain());
+async fn node_is_unknown_after_a_cancelled_write() {
+    let mut fixture = Fixture::known(&["a"]).await;
+    fixture.slurm.inject_on(Method::POST, "/nodes/", Fault::Slow(seconds(5)));
+    let (cluster, update) = (fixture.cluster(), drain());
     let abandoned = tokio::time::timeout(seconds(1), cluster.update_nodes(&["a"], &update)).await;
     assert!(abandoned.is_err());
-    pass(30).await;
-    assert_eq!(world.view().lookup("a"), NodeLookup::Unknown);
-    world.until("clear", |view| is_drained(view, "a")).await;
+    advance(30).await;
+    assert_eq!(fixture.view().lookup("a"), NodeLookup::Unknown);
+    fixture.wait_until("certain", |view| is_drained(view, "a")).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_sent_to_a_cluster_that_fails() {
-    let mut world = World::known(&["a"]).await;
-    world.slurm.inject_on(Method::GET, "/nodes/", Fault::ControllerDown);
-    pass(7).await;
-    assert_eq!(state(&world.view()), "known");
-    world.requests();
-    let error = world.cluster().update_nodes(&["a"], &drain()).await.unwrap_err();
+async fn write_to_a_failing_cluster_is_not_sent() {
+    let mut fixture = Fixture::known(&["a"]).await;
+    fixture.slurm.inject_on(Method::GET, "/nodes/", Fault::ControllerDown);
+    advance(7).await;
+    assert_eq!(state(&fixture.view()), "known");
+    fixture.requests();
+    let error = fixture.cluster().update_nodes(&["a"], &drain()).await.unwrap_err();
     assert_eq!((error.category(), error.maybe_applied()), ("unreachable", false));
-    assert!(!world.requests().iter().any(|request| request.starts_with("POST")));
-    world.slurm.recover();
-    world.until("present", |view| is_present(view, "a")).await;
-    pass(16).await;
-    world.cluster().update_nodes(&["a"], &drain()).await.unwrap();
+    assert!(!fixture.requests().iter().any(|request| request.starts_with("POST")));
+    fixture.slurm.recover();
+    fixture.wait_until("present", |view| is_present(view, "a")).await;
+    advance(16).await;
+    fixture.cluster().update_nodes(&["a"], &drain()).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn eight_writes_are_under_way_at_a_time() {
-    let world = World::known(&["a"]).await;
-    world.slurm.inject_on(Method::POST, "/nodes/", Fault::Slow(seconds(1)));
-    let (cluster, update) = (world.cluster(), drain());
+async fn eight_writes_are_in_flight_at_a_time() {
+    let fixture = Fixture::known(&["a"]).await;
+    fixture.slurm.inject_on(Method::POST, "/nodes/", Fault::Slow(seconds(1)));
+    let (cluster, update) = (fixture.cluster(), drain());
     let writes = (0..20).map(|_| cluster.update_nodes(&["a"], &update));
     let began = Instant::now();
     let results = futures::future::join_all(writes).await;
     assert!(results.iter().all(Result::is_ok));
     assert_eq!(began.elapsed(), seconds(3));
-    assert_eq!(world.load.writes.most.load(Relaxed), 8);
-    assert_eq!(world.load.reads.most.load(Relaxed), 1);
+    assert_eq!(fixture.load.writes.most.load(Relaxed), 8);
+    assert_eq!(fixture.load.reads.most.load(Relaxed), 1);
 }
 
 fn reservation(nodes: &[&str]) -> ReservationRequest {
@@ -136,45 +138,45 @@ fn reserved(view: &View) -> Option<Vec<String>> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reservations_are_known_to_those_who_wish_and_unknown_while_they_change() {
-    let mut world = World::known(&["a", "b"]).await;
-    assert_eq!(reserved(&world.view()), None);
+async fn reservations_are_known_while_requested_and_unknown_during_writes() {
+    let mut fixture = Fixture::known(&["a", "b"]).await;
+    assert_eq!(reserved(&fixture.view()), None);
     let list = |nodes: &[&str]| Some(nodes.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
     let (none, both, one) = (list(&[]), list(&["[a-b]"]), list(&["a"]));
-    world.until_with(RESERVATIONS, "none", |view| reserved(view) == none).await;
-    let cluster = world.cluster();
+    fixture.wait_with(RESERVATIONS, "none", |view| reserved(view) == none).await;
+    let cluster = fixture.cluster();
     cluster.put_reservation(&reservation(&["a", "b"])).await.unwrap();
-    assert_eq!(reserved(&world.view()), None);
-    world.drain_news();
-    assert!(world.until_told().await < seconds(2));
-    let made = reserved(&world.view());
-    assert!(made == both || made == list(&["a,b"]), "{made:?}");
+    assert_eq!(reserved(&fixture.view()), None);
+    fixture.take_changes();
+    assert!(fixture.until_changed().await < seconds(2));
+    let created = reserved(&fixture.view());
+    assert!(created == both || created == list(&["a,b"]), "{created:?}");
     cluster.set_reservation_nodes("maintenance", &["a".to_owned()]).await.unwrap();
-    assert!(world.until_with(RESERVATIONS, "changed", |view| reserved(view) == one).await < seconds(2));
+    assert!(fixture.wait_with(RESERVATIONS, "changed", |view| reserved(view) == one).await < seconds(2));
     cluster.delete_reservation("maintenance").await.unwrap();
-    assert!(world.until_with(RESERVATIONS, "deleted", |view| reserved(view) == none).await < seconds(2));
-    world.requests();
+    assert!(fixture.wait_with(RESERVATIONS, "deleted", |view| reserved(view) == none).await < seconds(2));
+    fixture.requests();
     for _ in 0..30 {
-        pass(1).await;
-        world.clusters.view(&key("ns"), RESERVATIONS);
+        advance(1).await;
+        fixture.clusters.view(&key("ns"), RESERVATIONS);
     }
-    let asked = world.requests();
-    let asked: Vec<_> = asked.iter().filter(|request| request.contains("reservations")).collect();
-    assert_eq!(asked.len(), 3, "{asked:?}");
-    assert!(asked.iter().all(|request| request.contains("update_time")), "{asked:?}");
+    let requests = fixture.requests();
+    let lists: Vec<_> = requests.iter().filter(|request| request.contains("reservations")).collect();
+    assert_eq!(lists.len(), 3, "{lists:?}");
+    assert!(lists.iter().all(|request| request.contains("update_time")), "{lists:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reservation_that_was_written_without_answer_stays_unknown() {
-    let mut world = World::known(&["a"]).await;
-    world.until_with(RESERVATIONS, "none", |view| reserved(view).is_some()).await;
-    world.slurm.inject_on(Method::POST, "/reservation", Fault::Lost { applied: true });
+async fn reservation_is_unknown_after_an_unanswered_write() {
+    let mut fixture = Fixture::known(&["a"]).await;
+    fixture.wait_with(RESERVATIONS, "none", |view| reserved(view).is_some()).await;
+    fixture.slurm.inject_on(Method::POST, "/reservation", Fault::Lost { applied: true });
     let sent = Instant::now();
-    world.cluster().put_reservation(&reservation(&["a"])).await.unwrap_err();
+    fixture.cluster().put_reservation(&reservation(&["a"])).await.unwrap_err();
     while sent.elapsed() < seconds(39) {
-        assert_eq!(reserved(&world.clusters.view(&key("ns"), RESERVATIONS)), None);
-        pass(1).await;
+        assert_eq!(reserved(&fixture.clusters.view(&key("ns"), RESERVATIONS)), None);
+        advance(1).await;
     }
     let one = Some(vec!["a".to_owned()]);
-    assert!(world.until_with(RESERVATIONS, "made", |view| reserved(view) == one).await <= seconds(12));
+    assert!(fixture.wait_with(RESERVATIONS, "created", |view| reserved(view) == one).await <= seconds(12));
 }
