@@ -1,20 +1,23 @@
-//! What a NodeSet needs in Kubernetes. No I/O.
+//! Builds the Kubernetes objects of a NodeSet. No I/O.
 
 mod claims;
 mod error;
 mod name;
+mod pdb;
 mod pod;
 mod pre_stop;
 mod revision;
+mod service;
+mod shared;
 mod ssh_config;
 mod template;
-mod workers;
 
 pub use claims::{build_claims, claim_templates};
 pub use error::BuildError;
 pub use name::LONGEST_LABEL;
+pub use pdb::build_worker_pdb;
 pub use pod::{build_daemon_pod, build_numbered_pod};
 pub use revision::{build_revision, build_revision_data, revision_bytes, revision_hash, revision_name};
+pub use service::build_worker_service;
 pub use ssh_config::{build_ssh_config, sshd_config_hash};
 pub use template::{Hashes, WorkerTemplate, build_template};
-pub use workers::{build_worker_pdb, build_worker_service};

@@ -1,4 +1,4 @@
-//! Claims that outlive the pods they are made for.
+//! PersistentVolumeClaims from `volumeClaimTemplates`. They outlive their pods.
 
 use super::error::BuildError;
 use super::name::check_dns_label;
@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 
 const FIELD: &str = "volumeClaimTemplates";
 
-/// The claims that each pod of a NodeSet gets. Each has a name of its own.
+/// The claim templates of a NodeSet, with checked and unique names.
 pub fn claim_templates(nodeset: &NodeSet) -> Result<Vec<PersistentVolumeClaim>, BuildError> {
     let written = nodeset.spec.volume_claim_templates.as_value();
     let list: Vec<Value> = if written.is_null() { vec![] } else { read(FIELD, written)? };
@@ -24,10 +24,10 @@ pub fn claim_templates(nodeset: &NodeSet) -> Result<Vec<PersistentVolumeClaim>, 
         let field = format!("{FIELD}[{index}]");
         let template: PersistentVolumeClaim = read(&field, item)?;
         let (what, name) = (format!("{field}.metadata.name"), template.name_any());
-        // It is the name of a volume, too.
+        // It is also the name of a volume.
         check_dns_label(&what, &name)?;
         if !names.insert(name.clone()) {
-            return Err(BuildError::Name { what, name, problem: "there is another one" });
+            return Err(BuildError::Name { what, name, problem: "another template has this name" });
         }
         templates.push(template);
     }
@@ -54,7 +54,7 @@ pub fn build_claims(template: &WorkerTemplate, nodeset: &NodeSet, pod: &str) -> 
         .collect()
 }
 
-/// The volumes of one pod: those of its claims, then those of the template that have other names.
+/// The volumes of one pod: those of its claims, then those of the template with other names.
 pub(super) fn volumes(template: &WorkerTemplate, nodeset: &NodeSet, pod: &str) -> Vec<Value> {
     let names: BTreeSet<String> = template.claims().iter().map(ResourceExt::name_any).collect();
     let claimed = template.claims().iter().map(|claim| {
@@ -87,8 +87,8 @@ mod tests {
     #[rstest]
     #[case::numbered("0", "datadir-gpu-0")]
     #[case::padded("007", "datadir-gpu-007")]
-    #[case::of_a_daemon("node-1", "datadir-gpu-node-1")]
-    fn a_claim_is_named_by_its_template_the_nodeset_and_the_pod(#[case] pod: &str, #[case] name: &str) {
+    #[case::daemon("node-1", "datadir-gpu-node-1")]
+    fn claim_name_has_template_nodeset_and_pod(#[case] pod: &str, #[case] name: &str) {
         let nodeset = with_claims(&json!([claim("datadir")]));
         let claims = build_claims(&template(&nodeset), &nodeset, pod);
         assert_eq!(claims.iter().map(ResourceExt::name_any).collect::<Vec<_>>(), [name]);
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_is_its_template_with_labels_that_select_it() {
+    fn claim_is_its_template_with_selector_labels() {
         let mut written = claim("data");
         written["status"] = json!({ "phase": "Bound" });
         written["metadata"]["annotations"] = json!({ "a": "1" });
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn volumes_of_claims_come_first_in_their_order_and_replace_others() {
+    fn claim_volumes_come_first_and_replace_template_volumes() {
         let nodeset = nodeset(&json!({
             "volumeClaimTemplates": [claim("z"), claim("a")],
             "template": { "spec": { "volumes": [{ "name": "a", "emptyDir": {} }, { "name": "m", "emptyDir": {} }] } },
@@ -120,19 +120,19 @@ mod tests {
     }
 
     #[rstest]
-    #[case::no_list(json!({ "data": {} }), "volumeClaimTemplates cannot be read")]
-    #[case::no_claim(json!([5]), "volumeClaimTemplates[0] cannot be read")]
+    #[case::not_a_list(json!({ "data": {} }), "volumeClaimTemplates cannot be read")]
+    #[case::not_a_claim(json!([5]), "volumeClaimTemplates[0] cannot be read")]
     #[case::ill_typed(
         json!([claim("a"), { "metadata": { "name": "b" }, "spec": { "accessModes": "ReadWriteOnce" } }]),
         "volumeClaimTemplates[1].spec.accessModes cannot be read"
     )]
     #[case::no_name(json!([{ "spec": {} }]), r#"volumeClaimTemplates[0].metadata.name cannot be "": "#)]
-    #[case::no_volume_name(json!([claim("a.b")]), r#"volumeClaimTemplates[0].metadata.name cannot be "a.b": "#)]
-    #[case::twice(
+    #[case::invalid_volume_name(json!([claim("a.b")]), r#"volumeClaimTemplates[0].metadata.name cannot be "a.b": "#)]
+    #[case::duplicate_name(
         json!([claim("a"), claim("a")]),
-        r#"volumeClaimTemplates[1].metadata.name cannot be "a": there is another one"#
+        r#"volumeClaimTemplates[1].metadata.name cannot be "a": another template has this name"#
     )]
-    fn a_bad_claim_template_is_named(#[case] claims: Value, #[case] message: &str) {
+    fn error_names_the_invalid_claim_template(#[case] claims: Value, #[case] message: &str) {
         let error = claim_templates(&with_claims(&claims)).unwrap_err().to_string();
         assert!(error.starts_with(message), "{error}");
     }
@@ -140,7 +140,7 @@ mod tests {
     #[rstest]
     #[case::absent(Value::Null)]
     #[case::empty(json!([]))]
-    fn no_templates_are_no_error(#[case] claims: Value) {
+    fn missing_templates_are_no_error(#[case] claims: Value) {
         assert!(claim_templates(&with_claims(&claims)).unwrap().is_empty());
     }
 }

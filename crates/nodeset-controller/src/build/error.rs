@@ -1,39 +1,39 @@
-//! Why something cannot be built. Only an edit of what a user wrote helps.
+//! Errors of the spec that prevent building an object. Only an edit of the spec helps.
 
 use pod_builder::{LimitError, TypeMismatch};
 use slurm_conf::{ExtraItemError, ValueError};
 
-/// Why something cannot be built.
+/// Why an object cannot be built.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
-    /// Something that the user wrote is not what it should be.
+    /// A field has the wrong type.
     #[error(transparent)]
     TypeMismatch(#[from] TypeMismatch),
-    /// The description of the nodes is no list of `Key=Value` items.
+    /// `extraConf` is not a list of `Key=Value` items.
     #[error("extraConf cannot be read")]
     ExtraConf(#[from] ExtraItemError),
-    /// Slurm cannot know the nodes by this name.
+    /// The name is not valid in slurm.conf.
     #[error(transparent)]
     SlurmName(#[from] ValueError),
-    /// What the nodes may use is no quantity.
-    #[error("{field}.{limit}: it is no quantity")]
+    /// A resource limit is not a quantity.
+    #[error("{field}.{limit}: it is not a quantity")]
     Limit {
         /// The field with the limits.
         field: &'static str,
-        /// Which of them.
+        /// The limit.
         limit: LimitError,
     },
-    /// Kubernetes refuses the name.
+    /// The API server would reject the name.
     #[error("{what} cannot be {name:?}: {problem}")]
     Name {
-        /// What would have it.
+        /// The object or field that has the name.
         what: String,
         /// The name.
         name: String,
-        /// Why it is refused.
+        /// Why it is invalid.
         problem: &'static str,
     },
-    /// All of it together is no object of Kubernetes.
-    #[error("the object cannot be read back")]
+    /// The built object does not have the type of its kind.
+    #[error("the built object is malformed")]
     Malformed(#[from] serde_json::Error),
 }

@@ -1,4 +1,4 @@
-//! One worker: the template with a name, a hostname and a place.
+//! One worker pod: the template with a name, a hostname and node affinity.
 
 use super::claims::volumes;
 use super::error::BuildError;
@@ -10,21 +10,21 @@ use serde_json::{Value, json};
 use slinky_api::labels;
 use slinky_api::v1beta1::NodeSet;
 
-/// Digits that tell the daemon pods of a NodeSet apart: two of ten thousand nodes meet with a chance of 1 to 20,000.
+/// Digits of the hash in names of daemon pods: among ten thousand nodes a collision has a probability of 1 in 20,000.
 const DIGITS: usize = 10;
 
-/// Who a worker is.
+/// The fields that differ between the pods of a template.
 struct Identity<'a> {
     name: &'a str,
     hostname: &'a str,
     mode: &'static str,
-    /// Its padded ordinal, if it has one.
+    /// The padded ordinal, if it has one.
     index: Option<&'a str>,
-    /// The only Kubernetes node that it may run on.
+    /// The only Kubernetes node that the pod may run on.
     node: Option<&'a str>,
 }
 
-/// The pod with a number; with a `pin` it runs on that Kubernetes node or nowhere.
+/// The pod with this ordinal; with a `pin` it can be scheduled to that Kubernetes node only.
 pub fn build_numbered_pod(
     template: &WorkerTemplate,
     nodeset: &NodeSet,
@@ -59,11 +59,11 @@ pub fn build_daemon_pod(
     Ok(build_pod(template, nodeset, &identity, hash))
 }
 
-/// The name of the pod for a Kubernetes node: always the same one, so that there are never two, and never one that ends
-/// in a number.
+/// The name of the pod for a Kubernetes node. It is deterministic, so that there are never two pods, and never ends in an
+/// ordinal.
 fn daemon_pod_name(nodeset: &NodeSet, node: &str) -> String {
     let owner = nodeset.name_any();
-    // With the whole name of the NodeSet: two that begin alike may be cut to the same text.
+    // The hash covers the whole name of the NodeSet: long names may be cut to the same prefix.
     let hash = hash_bytes(format!("{owner}/{node}").as_bytes());
     let longest = LONGEST_LABEL - DIGITS - "-n".len();
     let owner = owner.get(..longest).unwrap_or(&owner).trim_end_matches(['-', '.']);
@@ -73,27 +73,28 @@ fn daemon_pod_name(nodeset: &NodeSet, node: &str) -> String {
 fn build_pod(template: &WorkerTemplate, nodeset: &NodeSet, identity: &Identity<'_>, hash: &str) -> Value {
     let mut metadata = template.metadata.clone();
     metadata.name = Some(identity.name.to_owned());
-    let given = [
+    let values = [
         (labels::POD_NAME, Some(identity.name)),
         (labels::POD_HOSTNAME, Some(identity.hostname)),
         (labels::POD_INDEX, identity.index),
         (labels::SCALING_MODE, Some(identity.mode)),
         (labels::REVISION_HASH, Some(hash).filter(|hash| !hash.is_empty())),
     ];
-    let given = given.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?.to_owned())));
-    metadata.labels.get_or_insert_default().extend(given);
+    let values = values.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?.to_owned())));
+    metadata.labels.get_or_insert_default().extend(values);
 
     let mut spec = template.spec.clone();
     spec["hostname"] = json!(identity.hostname);
     spec["volumes"] = json!(volumes(template, nodeset, identity.index.unwrap_or(identity.hostname)));
     if let Some(node) = identity.node {
-        spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"] = only_on(node);
+        spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"] =
+            required_node(node);
     }
     json!({ "apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec })
 }
 
-/// Whatever else was required of the node is settled by its choice.
-fn only_on(node: &str) -> Value {
+/// Replaces the required node affinity: other requirements were checked when the node was chosen.
+fn required_node(node: &str) -> Value {
     let field = json!({ "key": "metadata.name", "operator": "In", "values": [node] });
     json!({ "nodeSelectorTerms": [{ "matchFields": [field] }] })
 }

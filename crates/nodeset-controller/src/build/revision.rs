@@ -1,7 +1,7 @@
-//! Revisions of a NodeSet: what its pods are made from, written so that the same gives the same hash for ever.
+//! Revisions of a NodeSet: the fields that pods are built from, in a canonical form with a stable hash.
 //!
-//! The bytes are those that Kubernetes' own types would write, HTML characters escaped: pods that run carry a hash of
-//! them, whoever made them.
+//! The bytes are those of Kubernetes' Go types, with HTML characters escaped: running pods have a label with their hash,
+//! including pods that another version of the operator created.
 
 mod canonical;
 
@@ -14,12 +14,12 @@ use serde_json::{Map, Value, json};
 use slinky_api::labels::{Labels, REVISION_HASH, selector_labels};
 use slinky_api::v1beta1::{Metadata, NodeSet, SecretKeySelector, Ssh};
 
-/// Longest beginning of a revision's name, before a dash and the hash.
+/// Longest prefix of a revision's name, before a dash and the hash.
 const LONGEST_PREFIX: usize = 223;
-/// What hashes are written in: no vowels, so no words.
+/// Characters of hashes: without vowels they form no words.
 const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
-/// What the pods of a NodeSet are made from. Nothing else replaces them when it changes.
+/// The fields that pods are built from. Only a change of these replaces pods.
 pub fn build_revision_data(nodeset: &NodeSet) -> Value {
     let spec = &nodeset.spec;
     let template = spec.template.clone().unwrap_or_default();
@@ -44,7 +44,7 @@ pub fn build_revision_data(nodeset: &NodeSet) -> Value {
     json!({ "spec": data })
 }
 
-/// A patch that would bring the pods back replaces each part as a whole.
+/// Marks an object for a strategic merge patch, so that a rollback replaces it as a whole.
 fn replacing(mut fields: Map<String, Value>) -> Value {
     fields.insert("$patch".to_owned(), json!("replace"));
     Value::Object(fields)
@@ -52,9 +52,9 @@ fn replacing(mut fields: Map<String, Value>) -> Value {
 
 fn metadata(metadata: Option<Metadata>) -> Value {
     let Metadata { labels, annotations } = metadata.unwrap_or_default();
-    let given = [("labels", labels), ("annotations", annotations)];
-    let given = given.into_iter().filter_map(|(key, map)| Some((key, map.filter(|map| !map.is_empty())?)));
-    given.map(|(key, map)| (key.to_owned(), json!(map))).collect::<Map<_, _>>().into()
+    let fields = [("labels", labels), ("annotations", annotations)];
+    let fields = fields.into_iter().filter_map(|(key, map)| Some((key, map.filter(|map| !map.is_empty())?)));
+    fields.map(|(key, map)| (key.to_owned(), json!(map))).collect::<Map<_, _>>().into()
 }
 
 fn ssh_fields(ssh: &Ssh) -> Map<String, Value> {
@@ -75,7 +75,7 @@ fn ssh_fields(ssh: &Ssh) -> Map<String, Value> {
 
 /// The bytes that are hashed.
 pub fn revision_bytes(data: &Value) -> String {
-    // Such characters are in texts only, where an escape means the same.
+    // These characters occur only inside JSON strings, where an escape is equivalent.
     data.to_string().chars().fold(String::new(), |mut bytes, character| {
         match character {
             '<' => bytes.push_str("\\u003c"),
@@ -89,25 +89,25 @@ pub fn revision_bytes(data: &Value) -> String {
     })
 }
 
-/// The hash of a revision; another count of collisions gives another one.
+/// The hash of a revision. `collision_count` changes it after a collision.
 pub fn revision_hash(bytes: &str, collision_count: i32) -> String {
     let number = fnv(bytes.bytes().chain(collision_count.to_string().bytes())).to_string();
     let letters = number.bytes().map(|byte| ALPHABET[usize::from(byte) % ALPHABET.len()]);
     letters.map(char::from).collect()
 }
 
-/// FNV-1 of 32 bits.
+/// 32-bit FNV-1.
 fn fnv(bytes: impl Iterator<Item = u8>) -> u32 {
     bytes.fold(0x811c_9dc5, |hash: u32, byte| hash.wrapping_mul(0x0100_0193) ^ u32::from(byte))
 }
 
-/// The name of the object that keeps the revision of this hash.
+/// The name of the ControllerRevision with this hash.
 pub fn revision_name(nodeset: &NodeSet, hash: &str) -> String {
     let owner = nodeset.name_any();
     format!("{}-{hash}", owner.get(..LONGEST_PREFIX).unwrap_or(&owner))
 }
 
-/// The object that keeps a revision.
+/// The ControllerRevision.
 pub fn build_revision(nodeset: &NodeSet, data: Value, hash: &str, number: i64) -> ControllerRevision {
     let user = nodeset.spec.template.as_ref().and_then(|template| template.metadata.as_ref());
     let ours = Labels::from([(REVISION_HASH.to_owned(), hash.to_owned())]);

@@ -1,4 +1,4 @@
-//! The ConfigMap with what sshd does in the workers.
+//! The ConfigMap with the sshd configuration of the workers.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
@@ -9,7 +9,7 @@ use slinky_api::v1beta1::NodeSet;
 use slurm_conf::render_worker_sshd_config;
 use std::collections::BTreeMap;
 
-/// The file with what sshd does.
+/// The key and file name of the sshd configuration.
 pub const SSHD_CONFIG: &str = "sshd_config";
 
 /// The ConfigMap `<name>-ssh-config`, if ssh is enabled.
@@ -28,7 +28,7 @@ pub fn build_ssh_config(nodeset: &NodeSet) -> Option<ConfigMap> {
     })
 }
 
-/// The hash of `sshd_config`; without ssh that of nothing.
+/// The hash of `sshd_config`, or of the empty string if ssh is disabled.
 pub fn sshd_config_hash(nodeset: &NodeSet) -> String {
     hash_bytes(sshd_config(nodeset).unwrap_or_default().as_bytes())
 }
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn without_ssh_there_is_no_file_and_the_hash_is_that_of_nothing() {
+    fn without_ssh_there_is_no_config_map_and_the_hash_is_of_the_empty_string() {
         for ssh in [json!(null), json!({ "enabled": false, "sssdConfRef": { "name": "s", "key": "k" } })] {
             let nodeset = nodeset(&json!({ "ssh": ssh }));
             assert_eq!(build_ssh_config(&nodeset), None);

@@ -1,4 +1,4 @@
-//! What all workers of a NodeSet have in common. Built once; each pod adds only who it is.
+//! The pod template of a NodeSet. Built once; each pod adds its name, hostname and node.
 
 use super::claims::claim_templates;
 use super::error::BuildError;
@@ -24,16 +24,16 @@ use slinky_api::names::{self, SLURMD_PORT, SSH_PORT, service_fqdn};
 use slinky_api::v1beta1::{Controller, NodeSet, Ssh};
 use slurm_conf::{ConfName, ExtraItems, slurmd_args};
 
-/// Mode of files that only their reader may see.
+/// Mode of files with credentials.
 const PRIVATE: i32 = 0o600;
 const SLURMD_LOG: &str = "/var/log/slurm/slurmd.log";
 const SSH_CONFIG: &str = "ssh-config";
 const SSSD: &str = "sssd-conf";
 const SSSD_CONF: &str = "sssd.conf";
-/// What slurmd needs besides its own rights: to confine jobs, and to give them their share.
+/// Capabilities with which slurmd confines jobs and limits their resources.
 const CAPABILITIES: &[&str] = &["BPF", "NET_ADMIN", "SYS_ADMIN", "SYS_NICE"];
 
-/// Hashes of what the pods read at start. They tell people; pods that run are not replaced for them.
+/// Hashes of the files that pods read at start. They are annotations for people: a change does not replace running pods.
 #[derive(Clone, Debug)]
 pub struct Hashes {
     /// Of `sshd_config`.
@@ -42,30 +42,30 @@ pub struct Hashes {
     pub sssd_conf: String,
 }
 
-/// What all workers of a NodeSet have in common.
+/// The pod template of a NodeSet.
 #[derive(Clone, Debug)]
 pub struct WorkerTemplate {
     /// Metadata without a name.
     pub(super) metadata: ObjectMeta,
-    /// The spec, what the user wrote included.
+    /// The spec, merged with the user's template.
     pub(super) spec: Value,
     typed: PodSpec,
     claims: Vec<PersistentVolumeClaim>,
 }
 
 impl WorkerTemplate {
-    /// The typed view of the spec: what decides where the pods fit.
+    /// The typed spec, with the fields that decide which Kubernetes nodes fit.
     pub fn pod_spec(&self) -> &PodSpec {
         &self.typed
     }
 
-    /// The claims that each pod gets.
+    /// The claim templates.
     pub fn claims(&self) -> &[PersistentVolumeClaim] {
         &self.claims
     }
 }
 
-/// What the workers of a NodeSet in the cluster of `controller` have in common.
+/// The pod template of a NodeSet in the cluster of `controller`.
 pub fn build_template(
     nodeset: &NodeSet,
     controller: &Controller,
@@ -92,9 +92,9 @@ pub fn build_template(
     template.require(DNS_SEARCHES, &service_fqdn(&workers, &namespace, cluster_domain));
     template.require(TOLERATIONS, &worker_toleration());
     if !spec.oversubscribe_node {
-        template.require(REQUIRED_ANTI_AFFINITY, &apart());
+        template.require(REQUIRED_ANTI_AFFINITY, &one_worker_per_node());
     }
-    // The scheduler places every worker; a name here would go around it.
+    // The scheduler places every worker; `nodeName` would bypass it.
     if let Some(fields) = template.spec.as_object_mut() {
         fields.remove("nodeName");
     }
@@ -138,8 +138,8 @@ fn worker_toleration() -> Toleration {
     }
 }
 
-/// Each slurmd takes its Kubernetes node for its own, so it shares it with no other, of whichever NodeSet.
-fn apart() -> PodAffinityTerm {
+/// Each slurmd assumes that it has the whole Kubernetes node, so no two workers of any NodeSet share one.
+fn one_worker_per_node() -> PodAffinityTerm {
     PodAffinityTerm {
         label_selector: Some(LabelSelector {
             match_expressions: Some(vec![LabelSelectorRequirement {
@@ -156,7 +156,7 @@ fn apart() -> PodAffinityTerm {
 
 fn build_slurmd(nodeset: &NodeSet, controller: &Controller) -> Result<Value, BuildError> {
     let spec = &nodeset.spec;
-    // The name of the NodeSet itself is always one that Slurm can read.
+    // The name of the NodeSet itself is always valid in Slurm.
     let name = ConfName::new("template.spec.hostname", &nodeset.slurm_name())?;
     let extra = ExtraItems::parse(spec.extra_conf.as_deref().unwrap_or_default())?;
     let ssh = spec.enabled_ssh();
@@ -183,7 +183,7 @@ fn build_slurmd(nodeset: &NodeSet, controller: &Controller) -> Result<Value, Bui
     Ok(build_container(NodeSet::NAME, &base, &spec.slurmd)?)
 }
 
-/// Where the node is, and how much of it is the pod's: slurmd sees the whole machine.
+/// The topology of the node and the limits of the pod: slurmd sees the resources of the whole machine.
 fn environment(nodeset: &NodeSet) -> Result<Vec<EnvVar>, BuildError> {
     let template = nodeset.spec.template.clone().unwrap_or_default();
     let (pod, slurmd) = (template.spec.as_value(), nodeset.spec.slurmd.as_value());
@@ -210,8 +210,8 @@ fn environment(nodeset: &NodeSet) -> Result<Vec<EnvVar>, BuildError> {
     Ok(vec![topology, number("POD_CPUS", limits.cpus), number("POD_MEMORY", limits.memory_mib)])
 }
 
-/// Where slurmd and sshd are reached. Whoever gives one of these names to another port of slurmd's container says so:
-/// a container cannot have a name twice.
+/// The ports of slurmd and sshd, unless the user's container has a port of that name: port names are unique in a
+/// container.
 fn ports(nodeset: &NodeSet) -> Vec<ContainerPort> {
     let named = nodeset.spec.slurmd.as_value()["ports"].as_array();
     let is_taken = |name: &str| named.into_iter().flatten().any(|port| port["name"] == name);

@@ -23,7 +23,7 @@ impl Absences {
     ) {
         let is_missing = |name: &&String| !after.contains_key(*name) && !deleted.contains(*name);
         let missing: Vec<&String> = before.keys().filter(is_missing).collect();
-        // Such a list is more likely to be incomplete than right.
+        // A list that lacks most nodes is more likely to be incomplete than right.
         let is_suspicious = !missing.is_empty() && (after.is_empty() || missing.len() * 2 > before.len());
         self.0.retain(|name, proof| {
             !after.contains_key(name) && !deleted.contains(name) && (is_suspicious || requested_at < *proof)

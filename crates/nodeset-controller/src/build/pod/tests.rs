@@ -12,8 +12,8 @@ fn daemon(change: &Value, node: &str, hostname: &str) -> Result<Value, BuildErro
     build_daemon_pod(&template(&nodeset), &nodeset, node, hostname, "4bcd")
 }
 
-/// Without the texts of scripts, which have tests of their own.
-fn readable(mut pod: Value) -> Value {
+/// The pod without the scripts, which have their own tests.
+fn without_scripts(mut pod: Value) -> Value {
     for script in ["/spec/initContainers/0/command/2", "/spec/containers/0/lifecycle/preStop/exec/command/2"]
     {
         *pod.pointer_mut(script).unwrap() = json!("(script)");
@@ -21,7 +21,7 @@ fn readable(mut pod: Value) -> Value {
     pod
 }
 
-fn everything() -> Value {
+fn full_spec() -> Value {
     json!({
         "ordinalPadding": 3,
         "oversubscribeNode": true,
@@ -64,34 +64,34 @@ fn everything() -> Value {
 
 #[test]
 fn minimal() {
-    insta::assert_yaml_snapshot!(readable(numbered(&json!({}), 0, None).unwrap()));
+    insta::assert_yaml_snapshot!(without_scripts(numbered(&json!({}), 0, None).unwrap()));
 }
 
 #[test]
 fn full() {
-    insta::assert_yaml_snapshot!(readable(numbered(&everything(), 7, Some("node-a")).unwrap()));
+    insta::assert_yaml_snapshot!(without_scripts(numbered(&full_spec(), 7, Some("node-a")).unwrap()));
 }
 
 #[test]
-fn of_a_daemon() {
-    let mut change = everything();
+fn daemon_pod() {
+    let mut change = full_spec();
     change["oversubscribeNode"] = json!(false);
-    insta::assert_yaml_snapshot!(readable(daemon(&change, "node-1.zone.example", "node-1").unwrap()));
+    insta::assert_yaml_snapshot!(without_scripts(daemon(&change, "node-1.zone.example", "node-1").unwrap()));
 }
 
 #[test]
-fn without_a_revision_there_is_no_label_of_one() {
+fn pod_without_revision_has_no_revision_label() {
     let nodeset = nodeset(&json!({}));
     let pod = build_numbered_pod(&template(&nodeset), &nodeset, 0, "", None).unwrap();
     assert_eq!(pod["metadata"]["labels"].get(labels::REVISION_HASH), None);
 }
 
 #[test]
-fn the_name_of_a_daemon_pod_depends_on_the_nodeset_and_the_node_and_is_no_number() {
+fn daemon_pod_name_depends_on_nodeset_and_node_and_has_no_ordinal() {
     let gpu = nodeset(&json!({}));
     let mut cpu = gpu.clone();
     cpu.metadata.name = Some("cpu".to_owned());
-    // Pods that run have these names: another function would make a second pod on each node.
+    // Running pods have these names: other names would create a second pod on each node.
     assert_eq!(daemon_pod_name(&gpu, "node-1"), "gpu-nfcfb63900b");
     assert_eq!(daemon_pod_name(&gpu, "node-2"), "gpu-n932a2e2724");
     assert_eq!(daemon_pod_name(&cpu, "node-1"), "cpu-n8930b3d792");
@@ -105,7 +105,7 @@ fn the_name_of_a_daemon_pod_depends_on_the_nodeset_and_the_node_and_is_no_number
 #[case::longest("a")]
 #[case::cut_at_a_dot("ab.")]
 #[case::cut_at_a_dash("ab-")]
-fn the_name_of_a_daemon_pod_fits_whatever_the_nodeset_is_called(#[case] unit: &str) {
+fn daemon_pod_name_is_valid_for_any_nodeset_name(#[case] unit: &str) {
     let name: String = unit.chars().cycle().take(252).collect();
     let long = |end: &str| {
         let mut nodeset = nodeset(&json!({}));
@@ -113,16 +113,16 @@ fn the_name_of_a_daemon_pod_fits_whatever_the_nodeset_is_called(#[case] unit: &s
         daemon_pod_name(&nodeset, "node-1")
     };
     check_pod_name(&long("a")).unwrap();
-    assert_ne!(long("a"), long("b"), "two NodeSets that begin alike have pods of their own");
+    assert_ne!(long("a"), long("b"), "NodeSets with the same prefix have different pods");
 }
 
 #[rstest]
-#[case::of_the_nodeset("a".repeat(62), json!({}), "the name of a pod")]
+#[case::nodeset_name("a".repeat(62), json!({}), "the name of a pod")]
 #[case::padding("gpu".to_owned(), json!({ "ordinalPadding": i64::MAX }), "the name of a pod")]
 #[case::hostname("gpu".to_owned(), json!({ "template": { "spec": { "hostname": "a".repeat(63) } } }), "the hostname of a pod")]
 #[case::capitals("gpu".to_owned(), json!({ "template": { "spec": { "hostname": "Node-" } } }), "the hostname of a pod")]
 #[case::dots("gpu.big".to_owned(), json!({}), "the hostname of a pod")]
-fn a_name_that_kubernetes_would_refuse_is_an_error(
+fn name_that_the_api_server_would_reject_is_an_error(
     #[case] name: String,
     #[case] change: Value,
     #[case] what: &str,
@@ -138,13 +138,13 @@ fn a_name_that_kubernetes_would_refuse_is_an_error(
 #[case::blank("my host")]
 #[case::dots("node.example")]
 #[case::none("")]
-fn a_hostname_that_kubernetes_would_refuse_names_its_node(#[case] hostname: &str) {
+fn error_of_an_invalid_hostname_names_the_node(#[case] hostname: &str) {
     let error = daemon(&json!({}), "node-1", hostname).unwrap_err().to_string();
     assert!(error.starts_with("the hostname of the pod on node-1 cannot be"), "{error}");
 }
 
 #[test]
-fn padding_widens_small_numbers_and_cuts_no_large_ones() {
+fn padding_widens_small_ordinals_and_keeps_large_ones() {
     let name = |ordinal| {
         numbered(&json!({ "ordinalPadding": 2 }), ordinal, None).unwrap()["metadata"]["name"].clone()
     };
@@ -152,8 +152,8 @@ fn padding_widens_small_numbers_and_cuts_no_large_ones() {
 }
 
 #[test]
-fn a_pin_takes_the_place_of_what_else_was_required_of_the_node_and_of_nothing_more() {
-    let pod = numbered(&everything(), 0, Some("node-a")).unwrap();
+fn pin_replaces_only_the_required_node_affinity() {
+    let pod = numbered(&full_spec(), 0, Some("node-a")).unwrap();
     let affinity = &pod["spec"]["affinity"]["nodeAffinity"];
     let terms = &affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"];
     assert_eq!(

@@ -1,4 +1,4 @@
-//! The script, run by a shell that finds another scontrol.
+//! Runs the script in a shell with a fake scontrol.
 
 use super::pre_stop;
 use rstest::rstest;
@@ -7,7 +7,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// Notes each call; answers the question for a node with the content of a file, if there is one.
+/// Records each call; `show node` prints the content of a file and fails without it.
 const SCONTROL: &str = r#"#!/bin/sh
 cd "$(dirname "$0")" || exit
 echo "$*" >> calls
@@ -21,7 +21,7 @@ fn script() -> String {
     pre_stop().exec.unwrap().command.unwrap().pop().unwrap()
 }
 
-/// A directory with a scontrol and what the script needs besides.
+/// A directory with the fake scontrol and the tools that the script needs.
 fn directory(test: &str, tools: &[&str]) -> PathBuf {
     let path = std::env::temp_dir().join(format!("pre-stop-{test}-{}", std::process::id()));
     let _ = fs::remove_dir_all(&path);
@@ -40,7 +40,7 @@ fn put_executable(path: &Path, text: &str) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// Runs a shell that is killed if it takes too long, which is not how the script ends what takes too long.
+/// Runs the script. The KILL signal tells a hanging test from the script's own timeout.
 fn run(directory: &Path, script: &str) -> Output {
     Command::new("/usr/bin/timeout")
         .args(["--signal=KILL", "20", "/usr/bin/sh", "-c", script])
@@ -57,32 +57,32 @@ fn record(state: &str, reason: &str) -> String {
     )
 }
 
-const LOOK: &str = "--oneliner show node gpu-0";
+const SHOW: &str = "--oneliner show node gpu-0";
 const DOWN: &str = "update nodename=gpu-0 state=down reason=slurm-operator: Pod is terminating";
-const DOWN_AND_THEIR_WORDS: &str =
+const DOWN_WITH_ADMIN_REASON: &str =
     "update nodename=gpu-0 state=down reason=slurm-operator: Pod is terminating (bad disk [3], $(ask Bob))";
 
-const NOBODY: &str = "";
-const WE: &str = "slurm-operator: Pod (ns/gpu-0) was cordoned";
-const THEY: &str = "bad disk [3], $(ask Bob)";
-const OF_STATES: &str = "State=IDLE+DRAIN was last week";
+const NO_REASON: &str = "";
+const OUR_REASON: &str = "slurm-operator: Pod (ns/gpu-0) was cordoned";
+const ADMIN_REASON: &str = "bad disk [3], $(ask Bob)";
+const REASON_WITH_STATE: &str = "State=IDLE+DRAIN was last week";
 
 #[rstest]
-#[case::idle("State=IDLE ", NOBODY, &[LOOK, DOWN])]
-#[case::busy("State=ALLOCATED ", NOBODY, &[LOOK, DOWN])]
-#[case::silent("State=IDLE+NOT_RESPONDING ", NOBODY, &[LOOK, DOWN])]
-#[case::no_longer_drained("State=IDLE+UNDRAIN ", NOBODY, &[LOOK, DOWN])]
-#[case::in_service_with_our_words("State=IDLE ", WE, &[LOOK, DOWN])]
-#[case::in_service_with_their_words("State=IDLE ", THEY, &[LOOK, DOWN_AND_THEIR_WORDS])]
-#[case::down("State=DOWN ", NOBODY, &[LOOK, DOWN])]
-#[case::down_by_us("State=DOWN+CLOUD ", WE, &[LOOK, DOWN])]
-#[case::down_by_them("State=DOWN ", THEY, &[LOOK])]
-#[case::down_and_silent("State=DOWN+NOT_RESPONDING ", "Not responding", &[LOOK])]
-#[case::drained("State=IDLE+DRAIN ", THEY, &[LOOK])]
-#[case::drained_by_us("State=IDLE+DRAIN ", WE, &[LOOK])]
-#[case::draining("State=MIXED+DRAIN+NOT_RESPONDING ", OF_STATES, &[LOOK])]
-#[case::down_and_drained("State=DOWN+CLOUD+DRAIN ", OF_STATES, &[LOOK])]
-fn a_node_is_taken_down_unless_somebody_did_and_keeps_their_words(
+#[case::idle("State=IDLE ", NO_REASON, &[SHOW, DOWN])]
+#[case::busy("State=ALLOCATED ", NO_REASON, &[SHOW, DOWN])]
+#[case::not_responding("State=IDLE+NOT_RESPONDING ", NO_REASON, &[SHOW, DOWN])]
+#[case::undrained("State=IDLE+UNDRAIN ", NO_REASON, &[SHOW, DOWN])]
+#[case::in_service_with_our_reason("State=IDLE ", OUR_REASON, &[SHOW, DOWN])]
+#[case::in_service_with_admin_reason("State=IDLE ", ADMIN_REASON, &[SHOW, DOWN_WITH_ADMIN_REASON])]
+#[case::down("State=DOWN ", NO_REASON, &[SHOW, DOWN])]
+#[case::down_with_our_reason("State=DOWN+CLOUD ", OUR_REASON, &[SHOW, DOWN])]
+#[case::down_with_admin_reason("State=DOWN ", ADMIN_REASON, &[SHOW])]
+#[case::down_and_not_responding("State=DOWN+NOT_RESPONDING ", "Not responding", &[SHOW])]
+#[case::drained("State=IDLE+DRAIN ", ADMIN_REASON, &[SHOW])]
+#[case::drained_with_our_reason("State=IDLE+DRAIN ", OUR_REASON, &[SHOW])]
+#[case::draining("State=MIXED+DRAIN+NOT_RESPONDING ", REASON_WITH_STATE, &[SHOW])]
+#[case::down_and_drained("State=DOWN+CLOUD+DRAIN ", REASON_WITH_STATE, &[SHOW])]
+fn node_is_set_down_unless_drained_or_downed_and_keeps_the_admin_reason(
     #[case] state: &str,
     #[case] reason: &str,
     #[case] calls: &[&str],
@@ -99,25 +99,25 @@ fn a_node_is_taken_down_unless_somebody_did_and_keeps_their_words(
 }
 
 #[test]
-fn a_node_that_could_not_be_looked_at_is_left_alone_and_that_is_said() {
-    let directory = directory("unseen", &["cat", "dirname", "timeout"]);
+fn failed_show_node_is_an_error_and_leaves_the_node_unchanged() {
+    let directory = directory("no-record", &["cat", "dirname", "timeout"]);
     let output = run(&directory, &script());
     assert!(!output.status.success());
-    assert_eq!(fs::read_to_string(directory.join("calls")).unwrap().trim(), LOOK);
+    assert_eq!(fs::read_to_string(directory.join("calls")).unwrap().trim(), SHOW);
     fs::remove_dir_all(directory).unwrap();
 }
 
 #[test]
-fn what_slurm_refuses_is_an_error() {
+fn rejected_update_is_an_error() {
     let directory = directory("refused", &["cat", "dirname", "timeout"]);
-    fs::write(directory.join("record"), record("State=IDLE ", NOBODY)).unwrap();
+    fs::write(directory.join("record"), record("State=IDLE ", NO_REASON)).unwrap();
     fs::write(directory.join("refusal"), "7").unwrap();
     assert_eq!(run(&directory, &script()).status.code(), Some(7));
     fs::remove_dir_all(directory).unwrap();
 }
 
 #[test]
-fn a_slurmctld_that_does_not_answer_holds_nobody_up() {
+fn hanging_scontrol_is_ended_by_the_timeout() {
     let directory = directory("hangs", &["cat", "dirname", "sleep", "timeout"]);
     put_executable(&directory.join("scontrol"), "#!/bin/sh\nexec sleep 15\n");
     let script = script();
@@ -127,7 +127,7 @@ fn a_slurmctld_that_does_not_answer_holds_nobody_up() {
 }
 
 #[test]
-fn the_script_says_whose_it_is() {
+fn script_starts_with_the_mark_of_the_operator() {
     let script = script();
     assert!(script.starts_with("# Script of the Slurm operator: pre-stop\n"));
     assert!(script.is_ascii() && !script.contains('\r'));

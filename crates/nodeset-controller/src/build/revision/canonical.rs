@@ -1,18 +1,18 @@
-//! Pod specs and containers as Kubernetes' own types write them: what says nothing is left out, what is required is there.
+//! Pod specs and containers as Kubernetes' Go types serialize them: empty fields are omitted, required ones are present.
 //!
-//! Fields that no type knows stay, since they reach the pods. Where a type has no other word for nothing than zero, a
-//! zero is left out too, even one that the user wrote.
+//! Unknown fields stay, since they reach the pods. A field with `omitempty` that is no pointer is omitted when it is zero,
+//! even if the user wrote the zero.
 
 use pod_builder::Quantity;
 use serde_json::{Map, Value, json};
 
-/// Texts that may be empty and mean it. `subdomain` is not among them for Kubernetes, but empty it takes ours away.
+/// Strings that are kept when they are empty. Kubernetes omits an empty `subdomain`, but here it removes our default.
 const MEANINGFUL_WHEN_EMPTY: &[&str] =
     &["runtimeClassName", "service", "storageClassName", "subdomain", "type"];
-/// Switches that are off when they are absent. Others mean something else then.
+/// Booleans for which false equals absence. Others are pointers and have a third state.
 const OFF_WHEN_ABSENT: &[&str] =
     &["hostIPC", "hostNetwork", "hostPID", "readOnly", "stdin", "stdinOnce", "tty"];
-/// Numbers that are zero when they are absent.
+/// Numbers for which zero equals absence.
 const ZERO_WHEN_ABSENT: &[&str] = &[
     "failureThreshold",
     "hostPort",
@@ -21,7 +21,7 @@ const ZERO_WHEN_ABSENT: &[&str] = &[
     "successThreshold",
     "timeoutSeconds",
 ];
-/// Objects whose keys are the user's.
+/// Objects with arbitrary keys.
 const MAPS: &[&str] =
     &["annotations", "labels", "matchLabels", "nodeSelector", "options", "volumeAttributes"];
 /// Objects whose values are quantities.
@@ -32,7 +32,7 @@ const BINARY_UNITS: &[&str] = &["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 const UNITS: &[&str] = &["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
 const EXPONENTS: &[&str] = &["e-9", "e-6", "e-3", "", "e3", "e6", "e9", "e12", "e15", "e18"];
 
-/// A pod's spec.
+/// The canonical form of a pod spec.
 pub fn pod_spec(written: &Value) -> Value {
     let mut fields = fields(written);
     let containers = written.get("containers").filter(|list| list.is_array());
@@ -40,7 +40,7 @@ pub fn pod_spec(written: &Value) -> Value {
     Value::Object(fields)
 }
 
-/// A container.
+/// The canonical form of a container.
 pub fn container(written: &Value) -> Map<String, Value> {
     let mut fields = fields(written);
     require(&mut fields, "name", json!(""));
@@ -48,7 +48,7 @@ pub fn container(written: &Value) -> Map<String, Value> {
     fields
 }
 
-/// Whether an object says nothing.
+/// Whether an object has no field in canonical form, apart from empty `resources`.
 pub fn is_empty(written: &Value) -> bool {
     let mut fields = fields(written);
     fields.retain(|key, value| !(key == "resources" && *value == json!({})));
@@ -64,7 +64,7 @@ fn require(fields: &mut Map<String, Value>, key: &str, value: Value) {
     fields.entry(key).or_insert(value);
 }
 
-/// A field, unless it says nothing.
+/// The canonical value of a field; `None` if it is omitted.
 fn field(key: &str, value: &Value) -> Option<Value> {
     match value {
         Value::Null => None,
@@ -111,7 +111,7 @@ fn items(key: &str, list: &Value) -> Value {
     list.as_array().into_iter().flatten().map(item).collect()
 }
 
-/// A quantity without fraction, with the largest unit that makes that possible. What is none stays as it is.
+/// A quantity in canonical form: no fraction, and the largest unit that allows it. Other values are unchanged.
 fn quantity(value: &Value) -> Value {
     let text = value.as_str().map_or_else(|| value.to_string(), |text| text.trim().to_owned());
     let Ok(amount) = text.parse::<Quantity>() else { return value.clone() };
@@ -129,7 +129,7 @@ fn quantity(value: &Value) -> Value {
     Value::String(text)
 }
 
-/// What is left of a number divided by a base as long as there is a unit and no rest, and how often that is.
+/// Divides a number by a base while there is a larger unit and no remainder; returns the rest and the exponent.
 fn reduced(mut number: i128, base: i128, units: usize) -> (i128, usize) {
     let mut power = 0;
     while power + 1 < units && number != 0 && number % base == 0 {

@@ -14,10 +14,10 @@ fn hash(spec: &Value) -> String {
     revision_hash(&revision_bytes(&build_revision_data(&bare(spec))), 0)
 }
 
-/// Hashes that pods of existing clusters carry, as Kubernetes' own types and functions give them.
+/// Hashes of pods in existing clusters, computed with Kubernetes' Go types and functions.
 #[rstest]
-#[case::nothing("d6457cd55", json!({}))]
-#[case::an_empty_list_of_containers("6f54c9b49d", json!({
+#[case::empty_spec("d6457cd55", json!({}))]
+#[case::empty_containers("6f54c9b49d", json!({
     "template": { "metadata": { "labels": {}, "annotations": null }, "spec": { "containers": [] } },
     "logfile": {},
     "ssh": { "enabled": false, "sssdConfRef": { "name": "", "key": "" } },
@@ -39,7 +39,7 @@ fn hash(spec: &Value) -> String {
         "sssdConfRef": { "name": "sssd", "key": "sssd.conf" },
     },
 }))]
-#[case::ssh_that_is_off("6574d8fcbf", json!({
+#[case::disabled_ssh("6574d8fcbf", json!({
     "logfile": { "resources": {} },
     "ssh": { "enabled": false, "sssdConfRef": { "name": "s", "key": "k" } },
 }))]
@@ -125,7 +125,7 @@ fn hash(spec: &Value) -> String {
         "livenessProbe": { "grpc": { "port": 5, "service": "" } },
     },
 }))]
-fn pods_that_run_keep_their_hash(#[case] expected: &str, #[case] spec: Value) {
+fn running_pods_keep_their_hash(#[case] expected: &str, #[case] spec: Value) {
     let data = build_revision_data(&bare(&spec));
     assert_eq!(revision_hash(&revision_bytes(&data), 0), expected, "{}", revision_bytes(&data));
 }
@@ -139,7 +139,7 @@ fn pods_that_run_keep_their_hash(#[case] expected: &str, #[case] spec: Value) {
 #[case::protection(json!({ "workloadDisruptionProtection": false }))]
 #[case::mode(json!({ "scalingMode": "DaemonSet" }))]
 #[case::nulls(json!({ "slurmd": { "env": null, "securityContext": null } }))]
-fn what_no_pod_is_made_from_makes_no_revision(#[case] change: Value) {
+fn change_of_other_fields_keeps_the_revision(#[case] change: Value) {
     assert_eq!(hash(&change), hash(&json!({})));
 }
 
@@ -148,21 +148,21 @@ fn what_no_pod_is_made_from_makes_no_revision(#[case] change: Value) {
 #[case::sharing(json!({ "oversubscribeNode": true }))]
 #[case::labels(json!({ "template": { "metadata": { "labels": { "a": "1" } } } }))]
 #[case::explicit_false(json!({ "slurmd": { "securityContext": { "privileged": false } } }))]
-#[case::no_subdomain(json!({ "template": { "spec": { "subdomain": "" } } }))]
-#[case::field_of_tomorrow(json!({ "slurmd": { "fieldOfTomorrow": true } }))]
+#[case::empty_subdomain(json!({ "template": { "spec": { "subdomain": "" } } }))]
+#[case::unknown_field(json!({ "slurmd": { "fieldOfTomorrow": true } }))]
 #[case::ill_typed(json!({ "slurmd": { "resources": { "limits": { "cpu": "lots" } } } }))]
-fn what_pods_are_made_from_makes_a_revision(#[case] change: Value) {
+fn change_of_pod_fields_changes_the_revision(#[case] change: Value) {
     assert_ne!(hash(&change), hash(&json!({})));
 }
 
 #[test]
-fn a_collision_gives_another_hash() {
+fn collision_count_changes_the_hash() {
     let bytes = revision_bytes(&build_revision_data(&bare(&json!({}))));
     assert_ne!(revision_hash(&bytes, 1), revision_hash(&bytes, 0));
 }
 
 #[test]
-fn data_is_written_with_sorted_keys_and_patches_as_a_whole() {
+fn data_has_sorted_keys_and_replace_patches() {
     let data = build_revision_data(&bare(&json!({ "extraConf": "A=\"<&>\"" })));
     assert_eq!(
         revision_bytes(&data),
@@ -182,7 +182,7 @@ fn revision() {
 }
 
 #[test]
-fn the_name_of_a_revision_has_room_for_the_hash() {
+fn revision_name_is_cut_to_fit_the_hash() {
     let mut nodeset = nodeset(&json!({}));
     nodeset.metadata.name = Some("a".repeat(253));
     let revision = build_revision(&nodeset, json!({}), &"9".repeat(10), 1);

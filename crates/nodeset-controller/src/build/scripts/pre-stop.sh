@@ -1,12 +1,13 @@
 # Script of the Slurm operator: pre-stop
 # Takes the Slurm node of this pod down before its slurmd ends, so that it gets no more jobs.
-# A node that somebody drained or took down gets none anyway and stays as it is. What somebody else said of a node in
-# service is kept behind words of ours: by these it is known that the next pod may put the node back to work.
+# A node that is drained, or that an administrator set down, gets no jobs anyway and stays unchanged. The reason of an
+# administrator on a node in service is kept after our prefix; by that prefix the operator knows that it may resume the
+# node for the next pod.
 set -eu
 
 seconds=5
 
-# A slurmctld that does not answer must not hold up the end of the pod.
+# A slurmctld that does not answer must not delay the termination of the pod.
 ask() {
 	if command -v timeout > /dev/null; then
 		timeout "$seconds" scontrol "$@"
@@ -19,7 +20,7 @@ node="$(hostname)"
 record="$(ask --oneliner show node "$node")"
 state="${record#* State=}"
 state="${state%% *}"
-# What somebody else said of the node; who said it and when follows in brackets, and then perhaps a comment.
+# The reason, unless it is ours. User and time follow in brackets, and possibly a comment.
 theirs="${record#* Reason=}"
 case "$theirs" in
 "$record" | 'slurm-operator: '*) theirs= ;;

@@ -12,7 +12,7 @@ fn slurmd(change: &Value) -> Value {
     template(&nodeset(change)).spec["containers"][0].clone()
 }
 
-fn sentence(error: &dyn std::error::Error) -> String {
+fn error_chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
@@ -22,7 +22,11 @@ fn sentence(error: &dyn std::error::Error) -> String {
 #[case::features("Weight=10 feature=a", None, r#"'Features=a,gpu Topology='"$SLINKY_TOPOLOGY"' Weight=10'"#)]
 #[case::topology("Topology=switch-topo:s1", None, "'Features=gpu Topology=switch-topo:s1'")]
 #[case::hostname("", Some("foo-"), r#"'Features=foo Topology='"$SLINKY_TOPOLOGY"''"#)]
-fn slurmd_describes_its_node(#[case] extra: &str, #[case] hostname: Option<&str>, #[case] conf: &str) {
+fn slurmd_args_have_the_node_configuration(
+    #[case] extra: &str,
+    #[case] hostname: Option<&str>,
+    #[case] conf: &str,
+) {
     let slurmd = slurmd(&json!({
         "extraConf": extra,
         "template": { "spec": { "hostname": hostname } },
@@ -33,7 +37,7 @@ fn slurmd_describes_its_node(#[case] extra: &str, #[case] hostname: Option<&str>
 }
 
 #[test]
-fn the_configuration_of_a_cluster_elsewhere_comes_from_there() {
+fn config_server_of_an_external_controller_is_its_host() {
     let mut controller = controller();
     controller.spec.external = true;
     controller.spec.external_config =
@@ -45,9 +49,14 @@ fn the_configuration_of_a_cluster_elsewhere_comes_from_there() {
 
 #[rstest]
 #[case::none(json!({}), json!({}), "0", "0")]
-#[case::of_the_container(json!({ "cpu": "1500m", "memory": "1500Mi" }), json!({ "cpu": 8 }), "2", "1500")]
-#[case::of_the_pod(json!({}), json!({ "cpu": 4, "memory": "2Gi" }), "4", "2048")]
-fn slurmd_knows_its_share(#[case] own: Value, #[case] pod: Value, #[case] cpus: &str, #[case] memory: &str) {
+#[case::container_limits(json!({ "cpu": "1500m", "memory": "1500Mi" }), json!({ "cpu": 8 }), "2", "1500")]
+#[case::pod_limits(json!({}), json!({ "cpu": 4, "memory": "2Gi" }), "4", "2048")]
+fn environment_has_the_effective_limits(
+    #[case] own: Value,
+    #[case] pod: Value,
+    #[case] cpus: &str,
+    #[case] memory: &str,
+) {
     let env = slurmd(&json!({
         "slurmd": { "resources": { "limits": own } },
         "template": { "spec": { "resources": { "limits": pod } } },
@@ -65,13 +74,13 @@ fn slurmd_knows_its_share(#[case] own: Value, #[case] pod: Value, #[case] cpus: 
     "template.spec.nodeSelector cannot be read"
 )]
 #[case::affinity(json!({ "template": { "spec": { "affinity": "near" } } }), "template.spec.affinity cannot be read")]
-#[case::own_limits(
+#[case::container_limits(
     json!({ "slurmd": { "resources": { "limits": { "memory": "lots" } } } }),
-    "slurmd.resources.limits.memory cannot be read: it is no quantity"
+    "slurmd.resources.limits.memory cannot be read: it is not a quantity"
 )]
-#[case::limits_of_the_pod(
+#[case::pod_limits(
     json!({ "template": { "spec": { "resources": { "limits": { "cpu": "all" } } } } }),
-    "template.spec.resources.limits.cpu cannot be read: it is no quantity"
+    "template.spec.resources.limits.cpu cannot be read: it is not a quantity"
 )]
 #[case::extra_conf(
     json!({ "extraConf": "Weight10 Feature=a" }),
@@ -86,13 +95,13 @@ fn slurmd_knows_its_share(#[case] own: Value, #[case] pod: Value, #[case] cpus: 
     "template.spec.hostname must not contain ','"
 )]
 #[case::claims(json!({ "volumeClaimTemplates": [{}] }), "volumeClaimTemplates[0].metadata.name")]
-fn what_cannot_be_read_is_named(#[case] change: Value, #[case] message: &str) {
+fn error_names_the_invalid_field(#[case] change: Value, #[case] message: &str) {
     let error = build(&change).unwrap_err();
-    assert!(sentence(&error).starts_with(message), "{}", sentence(&error));
+    assert!(error_chain(&error).starts_with(message), "{}", error_chain(&error));
 }
 
 #[test]
-fn what_the_user_wrote_is_merged_in_and_what_workers_need_stays() {
+fn user_template_is_merged_and_required_fields_stay() {
     let template = template(&nodeset(&json!({
         "slurmd": { "fieldOfTomorrow": true, "securityContext": { "privileged": false } },
         "template": {
@@ -131,18 +140,15 @@ fn what_the_user_wrote_is_merged_in_and_what_workers_need_stays() {
 
 #[rstest]
 #[case::none(json!([]), &[("slurmd", 6818), ("ssh", 22)])]
-#[case::another(json!([{ "name": "web", "containerPort": 80 }]), &[("slurmd", 6818), ("ssh", 22), ("web", 80)])]
-#[case::without_a_name(json!([{ "containerPort": 80 }]), &[("slurmd", 6818), ("ssh", 22), ("", 80)])]
-#[case::ssh_elsewhere(json!([{ "name": "ssh", "containerPort": 2222 }]), &[("slurmd", 6818), ("ssh", 2222)])]
-#[case::ssh_where_it_is(json!([{ "name": "ssh", "containerPort": 22 }]), &[("slurmd", 6818), ("ssh", 22)])]
-#[case::slurmd_elsewhere(json!([{ "name": "slurmd", "containerPort": 7000 }]), &[("ssh", 22), ("slurmd", 7000)])]
-#[case::our_port_under_another_name(
+#[case::another_name(json!([{ "name": "web", "containerPort": 80 }]), &[("slurmd", 6818), ("ssh", 22), ("web", 80)])]
+#[case::unnamed(json!([{ "containerPort": 80 }]), &[("slurmd", 6818), ("ssh", 22), ("", 80)])]
+#[case::other_ssh_port(json!([{ "name": "ssh", "containerPort": 2222 }]), &[("slurmd", 6818), ("ssh", 2222)])]
+#[case::same_ssh_port(json!([{ "name": "ssh", "containerPort": 22 }]), &[("slurmd", 6818), ("ssh", 22)])]
+#[case::other_slurmd_port(json!([{ "name": "slurmd", "containerPort": 7000 }]), &[("ssh", 22), ("slurmd", 7000)])]
+#[case::ssh_port_with_another_name(
     json!([{ "name": "login", "containerPort": 22 }]), &[("slurmd", 6818), ("login", 22)]
 )]
-fn a_port_is_named_once_and_the_user_says_where_it_is(
-    #[case] ports: Value,
-    #[case] expected: &[(&str, i64)],
-) {
+fn user_port_replaces_the_port_of_the_same_name(#[case] ports: Value, #[case] expected: &[(&str, i64)]) {
     let ssh = json!({ "enabled": true, "sssdConfRef": { "name": "sssd", "key": "sssd.conf" } });
     let slurmd = slurmd(&json!({ "ssh": ssh, "slurmd": { "ports": ports } }));
     let read = |port: &Value| {
@@ -156,14 +162,14 @@ fn a_port_is_named_once_and_the_user_says_where_it_is(
 }
 
 #[test]
-fn a_hook_of_the_user_replaces_ours() {
+fn user_pre_stop_hook_replaces_ours() {
     let hook = json!({ "sleep": { "seconds": 1 } });
     let slurmd = slurmd(&json!({ "slurmd": { "lifecycle": { "preStop": hook } } }));
     assert_eq!(slurmd["lifecycle"]["preStop"], hook);
 }
 
 #[test]
-fn what_decides_about_a_node_is_read_once() {
+fn typed_spec_has_the_scheduling_fields() {
     let template =
         template(&nodeset(&json!({ "template": { "spec": { "nodeSelector": { "gpu": "yes" } } } })));
     let spec = template.pod_spec();
