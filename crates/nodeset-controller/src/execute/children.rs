@@ -2,7 +2,7 @@
 //! configuration, and the revisions. They are no effects: server-side apply makes them idempotent, so they need no batch.
 
 use crate::build::{
-    build_revision, build_revision_data, build_ssh_config, build_workers_budget, build_workers_service,
+    build_revision, build_revision_data, build_ssh_config, build_worker_pdb, build_worker_service,
 };
 use crate::observe::{Observed, Sources};
 use crate::plan::{Obstacle, Plan, RevisionStep};
@@ -58,13 +58,13 @@ async fn apply_shared(writer: &mut ChildWriter<'_, NodeSet>, observed: &Observed
     let namespace = nodeset.namespace().unwrap_or_default();
     let cluster = &nodeset.spec.controller_ref.name;
     let siblings = || observed.siblings.iter().map(Arc::as_ref);
-    if let Some(service) = build_workers_service(nodeset, siblings()).map_err(Obstacle::Build).transpose() {
+    if let Some(service) = build_worker_service(nodeset, siblings()).map_err(Obstacle::Build).transpose() {
         let live = find(&sources.services, &namespace, &names::workers_service(cluster));
         writer.apply("ClusterWorkerService", service, live.as_deref()).await;
     }
-    if let Some(budget) = build_workers_budget(nodeset, siblings()) {
+    if let Some(pdb) = build_worker_pdb(nodeset, siblings()) {
         let live = find(&sources.pdbs, &namespace, &names::workers_budget(cluster));
-        writer.apply::<_, MissingReference>("ClusterWorkerPDB", Ok(budget), live.as_deref()).await;
+        writer.apply::<_, MissingReference>("ClusterWorkerPDB", Ok(pdb), live.as_deref()).await;
     }
 }
 

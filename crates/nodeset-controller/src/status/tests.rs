@@ -21,7 +21,7 @@ fn told_at(fixture: &Fixture, effects: &Execution, minutes: i64) -> NodeSetStatu
 
 /// The fixture as it looks to a process that was started a moment ago.
 fn unasked(fixture: Fixture) -> Fixture {
-    fixture.view(View::not_polled_yet("Slurm was not asked yet".to_owned()))
+    fixture.view(View::not_polled_yet("Slurm has not been polled yet".to_owned()))
 }
 
 /// The same fixture after its status was written.
@@ -242,7 +242,10 @@ fn what_pods_are_like_and_what_fails_is_told_before_slurm_was_asked() {
 fn a_new_nodeset_says_that_slurm_was_not_asked_until_it_was() {
     let new = unasked(replicas(2).worker("gpu-0", &seen("Idle")));
     let status = told(&new);
-    assert_eq!(condition(&status, SLURM_REACHABLE), ("Unknown", "NotAskedYet", "Slurm was not asked yet"));
+    assert_eq!(
+        condition(&status, SLURM_REACHABLE),
+        ("Unknown", "NotAskedYet", "Slurm has not been polled yet")
+    );
     assert_eq!(condition(&status, READY).1, "Creating");
     let next =
         unasked(written(replicas(2).worker("gpu-0", &seen("Idle")).worker("gpu-1", &seen("Idle")), status));

@@ -153,7 +153,8 @@ fn a_new_process_tells_of_nothing_that_is_under_way() {
     assert_eq!(leaving.effects(), ["delete gpu-1 (Surplus, drained)"]);
     assert_eq!(first_events(&leaving), [""; 0]);
 
-    let coming = replicas(5).workers(2).view(View::not_polled_yet("Slurm was not asked yet".to_owned()));
+    let coming =
+        replicas(5).workers(2).view(View::not_polled_yet("Slurm has not been polled yet".to_owned()));
     let now = minute(60);
     let said = status(&coming.observed, &coming.plan(), &Execution::default(), now);
     let coming = coming.nodeset(|nodeset| nodeset.status = Some(said));
