@@ -82,13 +82,13 @@ async fn never_more_than_250_pods_are_made_at_once() {
 #[case::ours_and_ending(
     json!({ "metadata": { "deletionTimestamp": "2027-01-01T00:00:00Z" } }), 0, &["Pod w-0 is being deleted"]
 )]
-#[case::of_nobody(json!({ "metadata": { "ownerReferences": [] } }), 0, &["Pod w-0 belongs to somebody else"])]
+#[case::of_nobody(json!({ "metadata": { "ownerReferences": [] } }), 0, &["Pod w-0 is controlled by another owner"])]
 #[case::of_our_predecessor(
     json!({ "metadata": { "ownerReferences": [{
         "apiVersion": "slinky.slurm.net/v1beta1", "kind": "NodeSet", "name": "gpu", "uid": "old", "controller": true,
     }] } }),
     0,
-    &["Pod w-0 belongs to somebody else"]
+    &["Pod w-0 is controlled by another owner"]
 )]
 #[tokio::test(start_paused = true)]
 async fn a_pod_of_that_name_is_taken_or_waited_for(
@@ -141,7 +141,7 @@ fn pod_owner(uid: &str) -> Value {
     json!({ "metadata": { "deletionTimestamp": "2027-01-01T00:00:00Z", "finalizers": ["kubernetes.io/pvc-protection"] } }),
     Some("PersistentVolumeClaim data is being deleted")
 )]
-#[case::of_a_pod_that_is_gone(pod_owner("gone"), Some("PersistentVolumeClaim data goes with Pod old"))]
+#[case::of_a_pod_that_is_gone(pod_owner("gone"), Some("PersistentVolumeClaim data will be deleted with Pod old"))]
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_is_there_is_used_unless_it_is_on_its_way_out(
     #[case] there: Value,
@@ -167,7 +167,7 @@ async fn a_claim_of_a_pod_that_is_ending_is_waited_for() {
     merge(&mut object, &pod_owner("ending"));
     world.api.put::<PersistentVolumeClaim>(object);
     let report = world.perform(vec![world.new_pod_with("w-0", vec![claim("data")])]).await;
-    assert_eq!(report.waits, ["PersistentVolumeClaim data goes with Pod old"]);
+    assert_eq!(report.waits, ["PersistentVolumeClaim data will be deleted with Pod old"]);
     assert_eq!(world.get::<Pod>("w-0"), None);
 }
 

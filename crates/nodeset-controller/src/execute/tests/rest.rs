@@ -174,8 +174,8 @@ async fn a_record_that_a_reservation_holds_is_kept_and_that_is_said() {
 }
 
 #[rstest]
-#[case::its_slurmd_is_back(|world: &World| world.slurm.start_slurmd("w-0"), "w-0 is not silent any more, or not ours")]
-#[case::its_pod_is_back(|world: &World| drop(world.pod("w-0-pod", &json!({}))), "Pod w-0-pod is there")]
+#[case::its_slurmd_is_back(|world: &World| world.slurm.start_slurmd("w-0"), "w-0 responds again, or belongs to another worker")]
+#[case::its_pod_is_back(|world: &World| drop(world.pod("w-0-pod", &json!({}))), "Pod w-0-pod exists")]
 #[case::slurm_is_silent(
     |world: &World| world.slurm.inject(Fault::Refused),
     "slurmrestd cannot be reached: no connection: connection refused"

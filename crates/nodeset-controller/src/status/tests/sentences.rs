@@ -176,10 +176,10 @@ fn whoever_lost_its_job_waits_for_a_person() {
     let (holds, reason, message) = condition(&status, DEGRADED);
     assert_eq!((holds, reason), ("True", "JobLost"));
     assert!(
-        message.starts_with("1 worker should leave, but had a job when Slurm forgot the node"),
+        message.starts_with("1 worker to be removed had a job when Slurm lost the node record"),
         "{message}"
     );
-    assert!(message.ends_with("delete the pod when the job may end (gpu-0)"), "{message}");
+    assert!(message.ends_with("delete the pod once the job may end (gpu-0)"), "{message}");
 }
 
 #[rstest]
@@ -206,7 +206,7 @@ fn silence_becomes_trouble(#[case] minutes: i64, #[case] degraded: &str) {
         assert_eq!(reason, "SlurmUnreachable");
         assert_eq!(
             message,
-            "nothing is known of Slurm since 2023-03-28T11:40:00Z, and no worker leaves until it is: \
+            "Slurm has been unreachable since 2023-03-28T11:40:00Z, and no worker is removed until it answers: \
             slurmrestd cannot be reached"
         );
     }
