@@ -133,7 +133,7 @@ async fn malformed_answer_is_a_failure() {
     let (status, kind) = (http::StatusCode::OK, "application/json");
     fixture.slurm.inject(Fault::Answer { status, kind, body });
     fixture.wait_until("unknown", |view| !is_known(view)).await;
-    assert!(why(&fixture.view()).contains("not understood"), "{:?}", fixture.view());
+    assert!(why(&fixture.view()).contains("is malformed"), "{:?}", fixture.view());
 }
 
 #[tokio::test(start_paused = true)]
