@@ -269,7 +269,7 @@ async fn nonsense_is_named_and_keeps_nobody_else_from_working() -> Result<()> {
         (
             "number",
             json!({ "replicas": 2_000_000_000 }),
-            "spec.replicas: 2000000000 is more than the 65536 nodes that a Slurm cluster can have",
+            "spec.replicas: 2000000000 exceeds the maximum of 65536 nodes in a Slurm cluster",
         ),
         (
             "template",

@@ -1,4 +1,4 @@
-//! Decides what to do about a NodeSet. No I/O, no clock, no order of chance: the same view and time give the same plan.
+//! Plans the changes for a NodeSet. A pure function: the same observation and time give the same plan.
 
 mod claims;
 mod cordon_reason;
@@ -27,7 +27,7 @@ mod update;
 #[cfg(test)]
 pub mod fixture;
 #[cfg(test)]
-pub use fixture::short;
+pub use fixture::summarize;
 #[cfg(test)]
 mod tests;
 
@@ -48,32 +48,32 @@ use crate::worker::Worker;
 use revision::Revisions;
 use std::time::Duration;
 
-/// What to do about a NodeSet.
+/// The changes that bring a NodeSet to its desired state, and the facts that its status reports.
 pub struct Plan {
-    /// Its workers.
+    /// The worker pods of the NodeSet, including orphans about to be adopted.
     pub workers: Vec<Worker>,
-    /// How many there should be.
+    /// Desired number of workers.
     pub desired: usize,
-    /// Its revisions.
+    /// The current revision, and the changes to stored revisions.
     pub revisions: Revisions,
-    /// The finalizers that the NodeSet should have first, if it lacks one. Before that nobody comes.
+    /// All finalizers that the NodeSet should have, if one is missing. No pod is created before they are set.
     pub add_finalizers: Option<Vec<String>>,
-    /// Writes that need a batch, in the order of their importance.
+    /// Writes that need a batch, most important first.
     pub effects: Vec<Effect>,
-    /// What pods should say.
+    /// Updates of pod metadata and conditions that mirror the Slurm node.
     pub pod_mirrors: Vec<PodMirror>,
-    /// What Slurm nodes should say.
+    /// Updates of Slurm nodes that mirror the pod and its Kubernetes node.
     pub node_mirrors: Vec<NodeMirror>,
-    /// Who should leave and cannot yet.
+    /// Workers that should be removed and cannot be yet.
     pub waiting: Vec<Waiting>,
-    /// What the NodeSet waits for, if it is being deleted.
+    /// What blocks the deletion of the NodeSet, if it is being deleted.
     pub deletion: Option<DeletionWait>,
-    /// What to tell of the reservation in which it is updated.
+    /// State of the update reservation, for the status.
     pub reservation: ReservationStatus,
-    /// Which Kubernetes node each number keeps to.
+    /// The Kubernetes node that each ordinal is pinned to.
     pub pins: Option<Pins>,
-    /// What stands in the way.
+    /// Why parts of the plan cannot be carried out.
     pub obstacles: Vec<Obstacle>,
-    /// When to look again although nothing that is watched changed.
+    /// When to reconcile again although no watched object changed.
     pub requeue_after: Option<Duration>,
 }

@@ -41,13 +41,13 @@ impl World {
     }
 
     fn known(mut self, change: impl FnOnce(&mut Snapshot)) -> Self {
-        let View::Known(known) = &mut self.0.observed.slurm else { panic!("Slurm is not known") };
+        let View::Known(known) = &mut self.0.observed.slurm else { panic!("Slurm is unreachable") };
         change(Arc::make_mut(&mut known.snapshot));
         self
     }
 
     fn doubting(mut self, node: &str) -> Self {
-        let View::Known(known) = &mut self.0.observed.slurm else { panic!("Slurm is not known") };
+        let View::Known(known) = &mut self.0.observed.slurm else { panic!("Slurm is unreachable") };
         known.doubtful.insert(node.to_owned());
         self
     }
@@ -112,11 +112,11 @@ impl World {
     /// The effects in a few words.
     fn effects(&self) -> Vec<String> {
         let effects = self.decide().effects;
-        effects.iter().map(short).collect()
+        effects.iter().map(summarize).collect()
     }
 }
 
-fn short(effect: &Effect) -> String {
+fn summarize(effect: &Effect) -> String {
     if let Effect::PutReservation(request) = effect {
         let start = request.start.duration_since(minute(0)).as_mins();
         let (minutes, flags, nodes) = (request.minutes, request.flags.join(","), request.nodes.join(","));
@@ -124,7 +124,7 @@ fn short(effect: &Effect) -> String {
     } else if let Effect::SetReservationNodes { name, nodes } = effect {
         format!("{name} gets {}", nodes.join(","))
     } else {
-        fixture::short(effect)
+        fixture::summarize(effect)
     }
 }
 
@@ -165,7 +165,7 @@ fn what_is_wished_for_is_asked_for() {
 fn one_is_made(#[case] world: World, #[case] held_first: bool, #[case] effects: &[&str]) {
     let plan = world.decide();
     assert_eq!(
-        (plan.needs_finalizer, plan.effects.iter().map(short).collect::<Vec<_>>()),
+        (plan.needs_finalizer, plan.effects.iter().map(summarize).collect::<Vec<_>>()),
         (held_first, told(effects))
     );
     assert!(plan.obstacle.is_none(), "{plan:?}");
@@ -263,11 +263,11 @@ fn what_somebody_else_made_is_left_alone(#[case] world: World, #[case] obstacle:
 }
 
 #[rstest]
-#[case::there(World::usual().held().reserved(120, 30, &[]), &["unreserve SlurmOperatorMaint-gpu"])]
-#[case::gone(World::usual().held(), &[r#"release to ["other", "nodeset.slinky.slurm.net/workers"]"#])]
+#[case::there(World::usual().held().reserved(120, 30, &[]), &["delete reservation SlurmOperatorMaint-gpu"])]
+#[case::gone(World::usual().held(), &[r#"set finalizers ["other", "nodeset.slinky.slurm.net/workers"]"#])]
 #[case::slurm_is_unknown(World(World::usual().held().0.unknown()), &[])]
 #[case::not_asked(World::usual().held().known(|known| known.reservations = None), &[])]
-#[case::no_slurm(World(World::usual().held().0.view(View::NotExpected)), &[r#"release to ["other", "nodeset.slinky.slurm.net/workers"]"#])]
+#[case::no_slurm(World(World::usual().held().0.view(View::NotExpected)), &[r#"set finalizers ["other", "nodeset.slinky.slurm.net/workers"]"#])]
 #[case::never_there(World::usual(), &[])]
 fn with_another_strategy_it_goes_and_then_its_finalizer(
     #[case] world: World,
@@ -281,15 +281,15 @@ fn with_another_strategy_it_goes_and_then_its_finalizer(
 }
 
 #[rstest]
-#[case::there(World::usual().held().reserved(120, 30, &[]), &["unreserve SlurmOperatorMaint-gpu"])]
+#[case::there(World::usual().held().reserved(120, 30, &[]), &["delete reservation SlurmOperatorMaint-gpu"])]
 #[case::gone(World::usual().held(), &[])]
 fn without_workers_it_goes_and_its_finalizer_stays(#[case] world: World, #[case] effects: &[&str]) {
     assert_eq!(world.spec(|spec| spec.replicas = 0).effects(), told(effects));
 }
 
 #[rstest]
-#[case::no_controller(false, &[r#"release to ["other"]"#])]
-#[case::deleted(true, &["unreserve SlurmOperatorMaint-gpu", r#"release to ["other"]"#])]
+#[case::no_controller(false, &[r#"set finalizers ["other"]"#])]
+#[case::deleted(true, &["delete reservation SlurmOperatorMaint-gpu", r#"set finalizers ["other"]"#])]
 fn a_nodeset_that_goes_takes_it_along(#[case] has_controller: bool, #[case] effects: &[&str]) {
     let mut world = World::usual().held().reserved(120, 30, &[]);
     world = World(world.0.nodeset(|nodeset| nodeset.metadata.deletion_timestamp = Some(Time(minute(0)))));
@@ -297,7 +297,7 @@ fn a_nodeset_that_goes_takes_it_along(#[case] has_controller: bool, #[case] effe
     if !has_controller {
         (world.0.observed.controller, world.0.observed.slurm) = (None, View::NotExpected);
     }
-    assert_eq!(remove_finalizers(&world.0.observed).iter().map(short).collect::<Vec<_>>(), told(effects));
+    assert_eq!(remove_finalizers(&world.0.observed).iter().map(summarize).collect::<Vec<_>>(), told(effects));
 }
 
 #[rstest]
