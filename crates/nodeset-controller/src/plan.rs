@@ -45,6 +45,7 @@ pub use reservation::ReservationStatus;
 pub use revision::RevisionStep;
 
 use crate::worker::Worker;
+use jiff::SignedDuration;
 use revision::Revisions;
 use std::time::Duration;
 
@@ -54,6 +55,8 @@ pub struct Plan {
     pub workers: Vec<Worker>,
     /// Desired number of workers.
     pub desired: usize,
+    /// How long a worker must be ready to count as available.
+    pub min_ready: SignedDuration,
     /// The current revision, and the changes to stored revisions.
     pub revisions: Revisions,
     /// All finalizers that the NodeSet should have, if one is missing. No pod is created before they are set.

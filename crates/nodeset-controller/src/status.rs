@@ -12,7 +12,7 @@ use crate::slurm::View;
 use crate::worker::Worker;
 use crate::world::left_of;
 use degraded::{becomes_trouble, degraded};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use message::{Part, joined};
 use partition::tell_partition;
@@ -47,8 +47,7 @@ pub struct EffectsState {
 pub fn status(observed: &Observed, plan: &Plan, effects: &EffectsState, now: Timestamp) -> NodeSetStatus {
     let nodeset = &observed.nodeset;
     let mut status = nodeset.status.clone().unwrap_or_default();
-    let min_ready = SignedDuration::from_secs(nodeset.spec.min_ready_seconds.unwrap_or_default().into());
-    count_pods(&mut status, observed, plan, |worker| worker.is_available(min_ready, now));
+    count_pods(&mut status, observed, plan, |worker| worker.is_available(plan.min_ready, now));
     count_slurm_nodes(&mut status, observed, plan);
     status.observed_generation = nodeset.metadata.generation;
     status.node_set_hash.clone_from(&plan.revisions.hash);

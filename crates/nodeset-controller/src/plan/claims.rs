@@ -21,34 +21,44 @@ pub struct ClaimOwners {
     pub is_contested: bool,
 }
 
-/// Effects that set the owners of claims. `leaving` selects workers removed by scale-in, the only removal that may delete data.
-pub fn set_owners(observed: &Observed, workers: &[Worker], leaving: impl Fn(&Worker) -> bool) -> Vec<Effect> {
-    let decided = decide(observed, workers, leaving).into_iter();
-    let changes = decided.filter_map(|(claim, owners)| {
-        Some(Effect::SetClaimOwners {
-            claim: claim.name_any(),
-            uid: claim.uid().unwrap_or_default(),
-            version: claim.resource_version().unwrap_or_default(),
-            owners: owners.change?,
-        })
-    });
-    changes.collect()
+/// The decisions about the claims of all workers.
+#[derive(Debug, Default, PartialEq)]
+pub struct ClaimPlan {
+    /// Effects that set owners.
+    pub effects: Vec<Effect>,
+    /// Claims that another owner controls, so that the retention policy cannot be applied.
+    pub contested: Vec<String>,
 }
 
-/// Claims that another owner controls, so that the retention policy cannot be applied.
-pub fn contested(observed: &Observed, workers: &[Worker]) -> Vec<String> {
-    let decided = decide(observed, workers, |_| false).into_iter();
-    decided.filter(|(_, owners)| owners.is_contested).map(|(claim, _)| claim.name_any()).collect()
-}
-
-fn decide<'a>(
-    observed: &'a Observed,
-    workers: &[Worker],
-    leaving: impl Fn(&Worker) -> bool,
-) -> Vec<(&'a PersistentVolumeClaim, ClaimOwners)> {
+/// Decides the owners of the claims of all workers. `leaving` selects workers removed by scale-in, the only removal that may
+/// delete data.
+pub fn decide(observed: &Observed, workers: &[Worker], leaving: impl Fn(&Worker) -> bool) -> ClaimPlan {
     let nodeset = observed.nodeset.as_ref();
     // whenScaled applies to scale-in only; the deletion of the NodeSet follows whenDeleted.
     let is_scale_in = nodeset.metadata.deletion_timestamp.is_none();
+    let mut plan = ClaimPlan::default();
+    for (name, user) in users(nodeset, workers, &leaving) {
+        let Some(claim) = observed.claims.get(&name) else { continue };
+        let owners = claim_owners(claim, nodeset, user, is_scale_in && leaving(user));
+        if owners.is_contested {
+            plan.contested.push(name.clone());
+        }
+        plan.effects.extend(owners.change.map(|owners| Effect::SetClaimOwners {
+            claim: name,
+            uid: claim.uid().unwrap_or_default(),
+            version: claim.resource_version().unwrap_or_default(),
+            owners,
+        }));
+    }
+    plan
+}
+
+/// The worker that uses each claim, by claim name.
+fn users<'w>(
+    nodeset: &NodeSet,
+    workers: &'w [Worker],
+    leaving: impl Fn(&Worker) -> bool,
+) -> BTreeMap<String, &'w Worker> {
     // With unreadable claim templates, claims stay as they are.
     let templates: Vec<_> =
         claim_templates(nodeset).unwrap_or_default().iter().map(ResourceExt::name_any).collect();
@@ -63,11 +73,7 @@ fn decide<'a>(
             }
         }
     }
-    let present =
-        users.into_iter().filter_map(|(name, user)| Some((observed.claims.get(&name)?.as_ref(), user)));
-    present
-        .map(|(claim, user)| (claim, claim_owners(claim, nodeset, user, is_scale_in && leaving(user))))
-        .collect()
+    users
 }
 
 /// The names of a worker's claims, with the ordinal as in its name: the padding may have changed since.

@@ -34,17 +34,17 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan {
     let Membership { mut workers, effects: adoptions } = membership(nodeset, &observed.pods);
     job_state::update_job_state_from_slurm(&mut workers, &observed.slurm);
     let revisions = revisions(observed, &workers);
-    let (template, mut obstacles) = template_and_obstacles(observed, &workers);
+    let min_ready = SignedDuration::from_secs(nodeset.spec.min_ready_seconds.unwrap_or_default().into());
+    let (template, mut obstacles) = template_and_obstacles(observed);
     // Which workers stay, which are removed, which are missing.
-    let replicas = replicas(observed, &workers, template.as_ref(), &revisions.hash, now);
-    let replicas = replicas.unwrap_or_else(|obstacle| {
-        obstacles.push(obstacle);
-        let mut replicas = Replicas { desired: workers.len(), ..Replicas::default() };
-        replicas.leave_undecided(&workers, &[Cause::Update, Cause::ScaleIn]);
-        replicas
+    let (replicas, invalid) =
+        replicas(observed, &workers, template.as_ref(), &revisions.hash, (min_ready, now));
+    let claims = claims::decide(observed, &workers, |worker| {
+        matches!(replicas.disposition(worker), Disposition::Remove(_, DeleteReason::Surplus))
     });
+    obstacles.extend(claims.contested.into_iter().map(Obstacle::Contested).chain(invalid));
     // How workers are drained and deleted, where new ones run, and the reservation for an update.
-    let lifecycle = lifecycle(observed, &workers, &replicas, now);
+    let lifecycle = lifecycle(observed, &workers, &replicas, min_ready, now);
     let pod_spec = template.as_ref().map(WorkerTemplate::pod_spec);
     let pins = pins::pins(nodeset, &workers, &observed.nodes, pod_spec);
     let schedule =
@@ -54,24 +54,24 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan {
     // The finalizer must be set before the first pod is created: it keeps the NodeSet until its pods are deleted.
     let deletion = is_deleting(nodeset).then(|| finalizers::deletion_wait(observed, &workers));
     let add_finalizers = finalizers::missing_finalizers(observed, reservation.needs_finalizer);
-    let creates = match template.as_ref().filter(|_| add_finalizers.is_none() && deletion.is_none()) {
-        Some(template) => {
-            creates(observed, template, &replicas, &revisions.hash, pins.as_ref(), &mut obstacles)
-        }
-        None => vec![],
-    };
-    let pods = adoptions.into_iter().chain(creates).chain(lifecycle.effects).collect();
+    let template = template.as_ref().filter(|_| add_finalizers.is_none() && deletion.is_none());
+    let creates = creates(observed, template, &replicas, &revisions.hash, pins.as_ref(), &mut obstacles);
+    let pods = adoptions.into_iter().chain(creates).chain(lifecycle.effects);
     let effects = match deletion {
         None if observed.controller.is_none() => vec![],
         Some(DeletionWait::Nothing) => finalizers::remove_finalizers(observed),
-        None | Some(_) => effects(observed, &workers, &replicas, pods, reservation.effects),
+        // Most important first.
+        None | Some(_) => {
+            let records = records::defunct_records(observed, &workers);
+            pods.chain(claims.effects).chain(records).chain(reservation.effects).collect()
+        }
     };
     // Mirrors, and the next reconcile.
-    let (slurm, unreachable_for) = (&observed.slurm, observed.unreachable_for);
-    let mirrors = Mirrors { nodeset, slurm, unreachable_for, nodes: &observed.nodes, now };
-    let requeue_after = requeue_after(&workers, &lifecycle.waiting, slurm, min_ready(nodeset), now);
+    let mirrors = Mirrors::new(observed, now);
+    let requeue_after = requeue_after(&workers, &lifecycle.waiting, &observed.slurm, min_ready, now);
     Plan {
         desired: replicas.desired,
+        min_ready,
         add_finalizers,
         pod_mirrors: pod_mirrors(&mirrors, &workers, &effects),
         effects,
@@ -91,21 +91,12 @@ fn is_deleting(nodeset: &NodeSet) -> bool {
     nodeset.metadata.deletion_timestamp.is_some()
 }
 
-/// How long a worker must be ready to count as available.
-fn min_ready(nodeset: &NodeSet) -> SignedDuration {
-    SignedDuration::from_secs(nodeset.spec.min_ready_seconds.unwrap_or_default().into())
-}
-
-/// The template for new workers, if it can be built, and obstacles of pods and their claims.
-fn template_and_obstacles(
-    observed: &Observed,
-    workers: &[Worker],
-) -> (Option<WorkerTemplate>, Vec<Obstacle>) {
+/// The template for new workers, if it can be built, and its obstacles.
+fn template_and_obstacles(observed: &Observed) -> (Option<WorkerTemplate>, Vec<Obstacle>) {
     let mut obstacles = vec![];
     let template = template(observed).map_err(|obstacle| obstacles.push(obstacle)).ok();
     let invalid = template.as_ref().and_then(|template| invalid_requirement(template.pod_spec()));
     obstacles.extend(invalid.map(Obstacle::Requirement));
-    obstacles.extend(claims::contested(observed, workers).into_iter().map(Obstacle::Contested));
     (template, obstacles)
 }
 
@@ -114,6 +105,7 @@ fn lifecycle(
     observed: &Observed,
     workers: &[Worker],
     replicas: &Replicas,
+    min_ready: SignedDuration,
     now: Timestamp,
 ) -> LifecycleDecision {
     let nodeset = &observed.nodeset;
@@ -123,27 +115,12 @@ fn lifecycle(
         nodes: &observed.nodes,
         propagated_conditions: &observed.propagated_conditions,
         allowance: Allowance::of(nodeset, replicas.desired),
-        min_ready: min_ready(nodeset),
+        min_ready,
         is_scheduled: nodeset.spec.effective_update_strategy().type_ == UpdateStrategyType::ScheduledUpdate,
         had_slurm: workers.iter().any(Worker::was_registered),
         now,
     };
     lifecycle.decide(workers, replicas)
-}
-
-/// All effects, most important first: `pods`, then claims, node records and the reservation.
-fn effects(
-    observed: &Observed,
-    workers: &[Worker],
-    replicas: &Replicas,
-    mut pods: Vec<Effect>,
-    reservation: Vec<Effect>,
-) -> Vec<Effect> {
-    let owners = claims::set_owners(observed, workers, |worker| {
-        matches!(replicas.disposition(worker), Disposition::Remove(_, DeleteReason::Surplus))
-    });
-    pods.extend(owners.into_iter().chain(records::defunct_records(observed, workers)).chain(reservation));
-    pods
 }
 
 /// Pod mirrors, except for pods that are deleted: a write would change the resource version that the delete is conditional on.
@@ -178,26 +155,27 @@ fn revisions(observed: &Observed, workers: &[Worker]) -> Revisions {
     revision::decide(&observed.nodeset, &observed.revisions, &data, &in_use, hash)
 }
 
-/// Which workers stay, are removed or are missing: first by count and placement, then by rollout.
+/// Which workers stay, are removed or are missing: first by count and placement, then by rollout. With an obstacle if the
+/// desired number is invalid.
 fn replicas(
     observed: &Observed,
     workers: &[Worker],
     template: Option<&WorkerTemplate>,
     hash: &str,
-    now: Timestamp,
-) -> Result<Replicas, Obstacle> {
+    (min_ready, now): (SignedDuration, Timestamp),
+) -> (Replicas, Option<Obstacle>) {
     let nodeset = observed.nodeset.as_ref();
     if is_deleting(nodeset) {
-        return Ok(replicas::remove_all(workers));
+        return (replicas::remove_all(workers), None);
     }
     if observed.controller.is_none() {
-        return Ok(Replicas { desired: workers.len(), ..Replicas::default() });
+        return (Replicas { desired: workers.len(), ..Replicas::default() }, None);
     }
     let mut replicas = match nodeset.spec.scaling_mode {
         ScalingMode::StatefulSet => {
             let desired = usize::try_from(nodeset.spec.replicas).unwrap_or_default();
             if desired > MAX_NODES {
-                return Err(Obstacle::Replicas(desired));
+                return (Replicas::undecided(workers), Some(Obstacle::Replicas(desired)));
             }
             replicas::numbered(workers, desired, &observed.retry_times)
         }
@@ -207,7 +185,7 @@ fn replicas(
         }
     };
     if template.is_some() {
-        let (slurm, min_ready) = (&observed.slurm, min_ready(nodeset));
+        let slurm = &observed.slurm;
         let allowance = Allowance::of(nodeset, replicas.desired);
         Update { nodeset, workers, hash, slurm, allowance, min_ready, now }.choose(&mut replicas);
     } else {
@@ -217,18 +195,19 @@ fn replicas(
             if is_daemon_set { [Cause::Update, Cause::ScaleIn].as_slice() } else { &[Cause::Update] };
         replicas.leave_undecided(workers, undecidable);
     }
-    Ok(replicas)
+    (replicas, None)
 }
 
-/// The pods to create. A pod that cannot be built does not block the others.
+/// The pods to create, none without `template`. A pod that cannot be built does not block the others.
 fn creates(
     observed: &Observed,
-    template: &WorkerTemplate,
+    template: Option<&WorkerTemplate>,
     replicas: &Replicas,
     hash: &str,
     pins: Option<&Pins>,
     obstacles: &mut Vec<Obstacle>,
 ) -> Vec<Effect> {
+    let Some(template) = template else { return vec![] };
     let built = replicas.missing.iter().map(|place| new_pod(observed, template, place, hash, pins));
     let mut creates = vec![];
     let mut failed = None;

@@ -5,6 +5,7 @@ use super::effect::{NodeMirror, PodMirror};
 use super::features::{PodInfo, desired_features, desired_topology, recorded_topology};
 use super::job_state::{self, JobEnd};
 use crate::node_facts::Nodes;
+use crate::observe::Observed;
 use crate::slurm::{NodeLookup, View};
 use crate::worker::{STATE_PREFIX, Worker};
 use jiff::Timestamp;
@@ -58,7 +59,18 @@ pub struct Mirrors<'a> {
     pub now: Timestamp,
 }
 
-impl Mirrors<'_> {
+impl<'a> Mirrors<'a> {
+    /// Takes the inputs from an observation.
+    pub fn new(observed: &'a Observed, now: Timestamp) -> Self {
+        Self {
+            nodeset: &observed.nodeset,
+            slurm: &observed.slurm,
+            unreachable_for: observed.unreachable_for,
+            nodes: &observed.nodes,
+            now,
+        }
+    }
+
     /// Updates of pods that differ from their Slurm nodes.
     pub fn pods(&self, workers: &[Worker]) -> Vec<PodMirror> {
         let staying = workers.iter().filter(|worker| !worker.terminating);

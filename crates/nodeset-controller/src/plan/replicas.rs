@@ -45,6 +45,13 @@ pub struct Replicas {
 }
 
 impl Replicas {
+    /// Neither a removal nor an undrain: the desired number is invalid.
+    pub fn undecided(workers: &[Worker]) -> Self {
+        let mut replicas = Self { desired: workers.len(), ..Self::default() };
+        replicas.leave_undecided(workers, &[Cause::Update, Cause::ScaleIn]);
+        replicas
+    }
+
     /// The decision about a worker.
     pub fn disposition(&self, worker: &Worker) -> Disposition {
         self.dispositions.get(worker.uid()).copied().unwrap_or(Disposition::Keep)

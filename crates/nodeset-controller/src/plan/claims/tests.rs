@@ -183,7 +183,7 @@ fn owner_effects(part: &str, nodeset: &Value, workers: &[(&str, Value)], leaving
     let claim: PersistentVolumeClaim = serde_json::from_value(claim).unwrap();
     fixture.observed.claims.insert(claim.name_any(), claim.into());
     let workers: Vec<_> = workers.iter().map(|(name, change)| Worker::new(pod(name, change))).collect();
-    set_owners(&fixture.observed, &workers, |worker| leaving.contains(&worker.name().as_str()))
+    decide(&fixture.observed, &workers, |worker| leaving.contains(&worker.name().as_str())).effects
 }
 
 fn on_node(hostname: &str) -> Value {
@@ -272,5 +272,5 @@ fn claims_with_foreign_controller_are_reported() {
         fixture.observed.claims.insert(name.to_owned(), claim.into());
     }
     let workers = ["gpu-0", "gpu-1"].map(|name| Worker::new(pod(name, &json!({}))));
-    assert_eq!(contested(&fixture.observed, &workers), ["data-gpu-0"]);
+    assert_eq!(decide(&fixture.observed, &workers, |_| false).contested, ["data-gpu-0"]);
 }
