@@ -5,7 +5,7 @@ use crate::build::{
     build_revision, build_revision_data, build_ssh_config, build_workers_budget, build_workers_service,
 };
 use crate::observe::Observed;
-use crate::plan::{Obstacle, Plan, RevisionStep};
+use crate::plan::{MetadataChange, Obstacle, Plan, RevisionStep};
 use crate::world::World;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::api::{Patch, PatchParams};
@@ -18,11 +18,14 @@ use slinky_api::ownership::controller_reference;
 use slinky_api::v1beta1::NodeSet;
 use std::sync::Arc;
 
-/// Keeps a NodeSet from vanishing before its workers.
-async fn hold(nodeset: &NodeSet, finalizers: &[String], world: &World) -> Result<(), kube::Error> {
+/// Patches the NodeSet's own finalizers and annotations, in the version that was decided on.
+async fn hold(nodeset: &NodeSet, change: &MetadataChange, world: &World) -> Result<(), kube::Error> {
     let api: Api<NodeSet> = Api::namespaced(world.client.clone(), &nodeset.namespace().unwrap_or_default());
-    let version = json!({ "uid": nodeset.uid(), "resourceVersion": nodeset.resource_version(), "finalizers": finalizers });
-    let body = json!({ "metadata": version });
+    let mut metadata = json!({ "uid": nodeset.uid(), "resourceVersion": nodeset.resource_version(), "annotations": change.annotations });
+    if let Some(finalizers) = &change.finalizers {
+        metadata["finalizers"] = json!(finalizers);
+    }
+    let body = json!({ "metadata": metadata });
     settled(api.patch(&nodeset.name_any(), &PatchParams::default(), &Patch::Merge(&body)).await)
 }
 
@@ -35,8 +38,8 @@ pub async fn apply_children(
 ) -> Result<(), StepErrors> {
     let nodeset = observed.nodeset.as_ref();
     let mut pass = ChildWriter::new(scope, nodeset);
-    if let Some(finalizers) = &plan.add_finalizers {
-        pass.keep("Finalizer", hold(nodeset, finalizers, world).await);
+    if let Some(change) = &plan.metadata {
+        pass.keep("Metadata", hold(nodeset, change, world).await);
     }
     if observed.controller.is_some() && nodeset.metadata.deletion_timestamp.is_none() {
         apply_shared(&mut pass, observed, world).await;

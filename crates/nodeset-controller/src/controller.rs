@@ -305,7 +305,7 @@ async fn pass(nodeset: Arc<NodeSet>, context: Arc<Context>) -> Result<Action, Er
     let status = status(&observed, &plan, &effects, now);
     let told = context.tell(&nodeset, &status, now).await;
     let later = told.as_ref().ok().copied().flatten();
-    let held = (plan.add_finalizers.is_some() && children.is_ok()).then_some(HOLD_PAUSE);
+    let held = (plan.metadata.is_some() && children.is_ok()).then_some(HOLD_PAUSE);
     let again = [plan.requeue_after, ordered, unsaid, later, held, again(&observed, &plan, &status, now)];
     let again = again.into_iter().flatten().fold(RESYNC, Duration::min);
     let trouble = children.map_err(Trouble::from).err().or_else(|| told.err().map(Trouble::from));

@@ -12,6 +12,7 @@ mod fit;
 mod job_state;
 mod lifecycle;
 mod membership;
+mod metadata;
 mod mirror;
 mod obstacle;
 mod pins;
@@ -37,6 +38,7 @@ pub use effect::{DeleteReason, Drain, Effect, Evidence, NewPod, NodeMirror, PodD
 pub use finalizers::{DeletionWait, PartitionState, is_force_deleted, partition_state};
 pub use lifecycle::{WaitFor, Waiting};
 pub use membership::missing_label;
+pub use metadata::MetadataChange;
 pub use mirror::slurm_state_names;
 pub use obstacle::Obstacle;
 pub use pins::Pins;
@@ -59,8 +61,8 @@ pub struct Plan {
     pub min_ready: SignedDuration,
     /// The current revision, and the changes to stored revisions.
     pub revisions: Revisions,
-    /// All finalizers that the NodeSet should have, if one is missing. No pod is created before they are set.
-    pub add_finalizers: Option<Vec<String>>,
+    /// Changes of the NodeSet's own finalizers and annotations.
+    pub metadata: Option<MetadataChange>,
     /// Writes that need a batch, most important first.
     pub effects: Vec<Effect>,
     /// Updates of pod metadata and conditions that mirror the Slurm node.

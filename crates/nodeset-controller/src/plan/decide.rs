@@ -10,7 +10,7 @@ use super::reservation::Schedule;
 use super::update::{Allowance, Update};
 use super::{
     DeleteReason, DeletionWait, Effect, NewPod, Obstacle, Pins, Plan, PodMirror, Revisions, WaitFor, Waiting,
-    claims, daemons, finalizers, job_state, pins, records, replicas, revision, update,
+    claims, daemons, finalizers, job_state, metadata, pins, records, replicas, revision, update,
 };
 use crate::build::{
     Hashes, WorkerTemplate, build_claims, build_daemon_pod, build_numbered_pod, build_revision_data,
@@ -49,12 +49,13 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan {
     let pins = pins::pins(nodeset, &workers, &observed.nodes, pod_spec);
     let schedule =
         Schedule { observed, workers: &workers, desired: replicas.desired, hash: &revisions.hash, now };
-    let reservation = schedule.decide();
-    obstacles.extend(reservation.obstacle.map(Obstacle::from));
+    let mut reservation = schedule.decide();
+    obstacles.extend(reservation.obstacle.take().map(Obstacle::from));
     // The finalizer must be set before the first pod is created: it keeps the NodeSet until its pods are deleted.
     let deletion = is_deleting(nodeset).then(|| finalizers::deletion_wait(observed, &workers));
-    let add_finalizers = finalizers::missing_finalizers(observed, reservation.needs_finalizer);
-    let template = template.as_ref().filter(|_| add_finalizers.is_none() && deletion.is_none());
+    let metadata = metadata::metadata_change(observed, &reservation);
+    let lacks_finalizer = metadata.as_ref().is_some_and(|change| change.finalizers.is_some());
+    let template = template.as_ref().filter(|_| !lacks_finalizer && deletion.is_none());
     let creates = creates(observed, template, &replicas, &revisions.hash, pins.as_ref(), &mut obstacles);
     let pods = adoptions.into_iter().chain(creates).chain(lifecycle.effects);
     let effects = match deletion {
@@ -72,7 +73,7 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan {
     Plan {
         desired: replicas.desired,
         min_ready,
-        add_finalizers,
+        metadata,
         pod_mirrors: pod_mirrors(&mirrors, &workers, &effects),
         effects,
         node_mirrors: mirrors.slurm_nodes(&workers),
@@ -123,7 +124,8 @@ fn lifecycle(
     lifecycle.decide(workers, replicas)
 }
 
-/// Pod mirrors, except for pods that are deleted: a write would change the resource version that the delete is conditional on.
+/// Pod mirrors, except for pods that are deleted: a write would change the resource version that the delete is
+/// conditional on.
 fn pod_mirrors(mirrors: &Mirrors<'_>, workers: &[Worker], effects: &[Effect]) -> Vec<PodMirror> {
     let mut deleted = BTreeSet::new();
     for effect in effects {
@@ -155,8 +157,8 @@ fn revisions(observed: &Observed, workers: &[Worker]) -> Revisions {
     revision::decide(&observed.nodeset, &observed.revisions, &data, &in_use, hash)
 }
 
-/// Which workers stay, are removed or are missing: first by count and placement, then by rollout. With an obstacle if the
-/// desired number is invalid.
+/// Which workers stay, are removed or are missing: first by count and placement, then by rollout. With an obstacle if
+/// the desired number is invalid.
 fn replicas(
     observed: &Observed,
     workers: &[Worker],
@@ -247,8 +249,8 @@ fn new_pod(
     Ok(NewPod { name, pod, names_its_node, claims })
 }
 
-/// When to reconcile again although no watched object changed: a worker becomes available, its backoff ends, or it has been
-/// unregistered for too long.
+/// When to reconcile again although no watched object changed: a worker becomes available, its backoff ends, or it has
+/// been unregistered for too long.
 fn requeue_after(
     workers: &[Worker],
     waiting: &[Waiting],

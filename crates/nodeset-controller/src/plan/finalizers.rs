@@ -1,8 +1,9 @@
-//! Finalizers of a NodeSet: its workers are deleted first, then job records that name its partition must expire, then the
-//! NodeSet is deleted. Also whether the partition of a remaining NodeSet may be removed.
+//! Finalizers of a NodeSet: its workers are deleted first, then job records that name its partition must expire, then
+//! the NodeSet is deleted. Also whether the partition of a remaining NodeSet may be removed.
 //!
-//! slurmctld kills jobs whose partition is removed from slurm.conf, and some releases crash on a leftover job record. The
-//! Controller's reconciler keeps an unwanted partition in slurm.conf, closed to new jobs, until it is reported removable.
+//! slurmctld kills jobs whose partition is removed from slurm.conf, and some releases crash on a leftover job record.
+//! The Controller's reconciler keeps an unwanted partition in slurm.conf, closed to new jobs, until it is reported
+//! removable.
 
 use super::effect::Effect;
 use super::update::reservation_name;
@@ -132,12 +133,11 @@ pub fn remove_finalizers(observed: &Observed) -> Vec<Effect> {
     delete_reservation.into_iter().chain([Effect::SetFinalizers { finalizers }]).collect()
 }
 
-/// All finalizers of the NodeSet with those it lacks: for its workers, and for a reservation if it `needs_reservation`. `None`
-/// if none is missing, or the NodeSet is being deleted.
-pub fn missing_finalizers(observed: &Observed, needs_reservation: bool) -> Option<Vec<String>> {
-    let present = observed.nodeset.finalizers();
-    let deleting = observed.nodeset.metadata.deletion_timestamp.is_some();
+/// All finalizers of the NodeSet with those it lacks: for its workers, and for a reservation if it `needs_reservation`.
+/// `None` if none is missing.
+pub fn missing_finalizers(nodeset: &NodeSet, needs_reservation: bool) -> Option<Vec<String>> {
+    let present = nodeset.finalizers();
     let desired = [WORKERS_FINALIZER].into_iter().chain(needs_reservation.then_some(RESERVATION_FINALIZER));
     let missing: Vec<_> = desired.map(str::to_owned).filter(|name| !present.contains(name)).collect();
-    (!deleting && !missing.is_empty()).then(|| [present, &missing].concat())
+    (!missing.is_empty()).then(|| [present, &missing].concat())
 }

@@ -7,6 +7,7 @@ mod cordon;
 mod daemon_properties;
 mod daemons;
 mod membership;
+mod messages;
 mod mirror;
 mod obstacles;
 mod pins;

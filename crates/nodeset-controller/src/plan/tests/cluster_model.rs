@@ -310,5 +310,5 @@ pub fn is_empty(plan: &Plan) -> bool {
         && plan.pod_mirrors.is_empty()
         && plan.node_mirrors.is_empty()
         && plan.revisions.steps.is_empty()
-        && plan.add_finalizers.is_none()
+        && plan.metadata.is_none()
 }

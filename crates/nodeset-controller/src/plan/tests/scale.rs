@@ -29,7 +29,7 @@ fn no_pod_is_created_before_the_finalizer_is_set() {
     let fixture =
         Fixture::new(&json!({ "replicas": 2 })).nodeset(|nodeset| nodeset.metadata.finalizers = None);
     assert!(fixture.effects().is_empty());
-    assert_eq!(fixture.plan().add_finalizers.unwrap(), ["nodeset.slinky.slurm.net/workers"]);
+    assert_eq!(fixture.plan().metadata.unwrap().finalizers.unwrap(), ["nodeset.slinky.slurm.net/workers"]);
 }
 
 #[test]
