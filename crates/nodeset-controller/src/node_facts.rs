@@ -8,8 +8,8 @@ use std::sync::Arc;
 /// All Kubernetes nodes, by name.
 pub type Nodes = BTreeMap<String, Arc<NodeFacts>>;
 
-/// The annotations of a Kubernetes node that decisions depend on. Other annotations change often: agents renew theirs as
-/// heartbeats.
+/// The annotations of a Kubernetes node that decisions depend on. Other annotations change often: agents renew theirs
+/// as heartbeats.
 const ANNOTATIONS: [&str; 4] = [FEATURES, HOSTNAME_OVERRIDE, NODE_CORDON_REASON, TOPOLOGY];
 
 /// The part of a Kubernetes node that decisions depend on.

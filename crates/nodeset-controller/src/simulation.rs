@@ -1,6 +1,6 @@
-//! The real planner and executor with random faults: lagging caches, requests that fail with and without effect, a Slurm outage,
-//! users who change the spec, a process that crashes between any two writes. Every run is a function of its seed, so a failed one
-//! can be reproduced: `SIMULATION_SEED=17 cargo test -p nodeset-controller simulation`.
+//! The real planner and executor with random faults: lagging caches, requests that fail with and without effect, a
+//! Slurm outage, users who change the spec, a process that crashes between any two writes. Every run is a function of
+//! its seed, so a failed one can be reproduced: `SIMULATION_SEED=17 cargo test -p nodeset-controller simulation`.
 
 mod invariants;
 mod process;

@@ -97,7 +97,8 @@ pub struct Worker {
     pub terminating: bool,
     /// Whether it is cordoned, and by whom.
     pub cordon: Cordon,
-    /// Whether a person cordoned it, with or without the operator: that cordon stays when the operator removes its mark.
+    /// Whether a person cordoned it, with or without the operator: that cordon stays when the operator removes its
+    /// mark.
     pub cordoned_by_person: bool,
     /// Hash of the revision that it was created from.
     pub hash: String,

@@ -30,8 +30,8 @@ pub struct ClaimPlan {
     pub contested: Vec<String>,
 }
 
-/// Decides the owners of the claims of all workers. `leaving` selects workers removed by scale-in, the only removal that may
-/// delete data.
+/// Decides the owners of the claims of all workers. `leaving` selects workers removed by scale-in, the only removal
+/// that may delete data.
 pub fn decide(observed: &Observed, workers: &[Worker], leaving: impl Fn(&Worker) -> bool) -> ClaimPlan {
     let nodeset = observed.nodeset.as_ref();
     // whenScaled applies to scale-in only; the deletion of the NodeSet follows whenDeleted.
@@ -103,7 +103,8 @@ pub fn claim_owners(
     };
     let ours = [&nodeset_reference, &pod_reference];
     let is_ours = |owner: &OwnerReference| ours.iter().any(|reference| reference.uid == owner.uid);
-    // An owner of the same name with another UID was deleted: the garbage collector deletes the claim, and it is recreated.
+    // An owner of the same name with another UID was deleted: the garbage collector deletes the claim, and it is
+    // recreated.
     if present
         .iter()
         .any(|owner| !is_ours(owner) && ours.iter().any(|reference| has_name_of(owner, reference)))

@@ -30,8 +30,8 @@ pub fn pod_cordoned(namespace: &str, pod: &str) -> String {
     with_prefix(&format!("Pod ({namespace}/{pod}) was cordoned"))
 }
 
-/// For a pod whose Kubernetes node was cordoned: the node's annotation, else its true conditions of the `propagated` types in
-/// that order, else a fixed text.
+/// For a pod whose Kubernetes node was cordoned: the node's annotation, else its true conditions of the `propagated`
+/// types in that order, else a fixed text.
 pub fn node_cordoned(node: &NodeFacts, namespace: &str, pod: &str, propagated: &[String]) -> String {
     if let Some(reason) = node.annotations.get(NODE_CORDON_REASON) {
         return with_prefix(&one_line(reason));

@@ -13,8 +13,8 @@ use slinky_api::labels::POD_HOSTNAME;
 use slinky_api::v1beta1::ScalingMode;
 use std::collections::BTreeMap;
 
-/// Decides about the workers of all Kubernetes nodes. `spec` holds the node requirements of a pod; without it no worker is
-/// created, or removed for its node.
+/// Decides about the workers of all Kubernetes nodes. `spec` holds the node requirements of a pod; without it no worker
+/// is created, or removed for its node.
 pub fn daemons(
     workers: &[Worker],
     nodes: &Nodes,
@@ -84,8 +84,8 @@ fn keep_one(replicas: &mut Replicas, workers: &[&Worker], node: &NodeFacts, retr
             running.push(*worker);
         }
     }
-    // The worker with a job stays, else the one that would be removed last. They share a Slurm node, so only the mirrored
-    // conditions of the pods show which of them has the job.
+    // The worker with a job stays, else the one that would be removed last. They share a Slurm node, so only the
+    // mirrored conditions of the pods show which of them has the job.
     running
         .sort_by(|one, other| other.was_busy().cmp(&one.was_busy()).then_with(|| removal_order(other, one)));
     for worker in running.into_iter().skip(1) {

@@ -41,14 +41,15 @@ fn has_registered_since(node: &Node) -> bool {
     node.slurmd_start_time.zip(node.reason_changed_at).is_some_and(|(started, changed)| started >= changed)
 }
 
-/// Whether the operator may drain the node: the reason is empty or ours, and slurmctld did not set it down as not responding.
+/// Whether the operator may drain the node: the reason is empty or ours, and slurmctld did not set it down as not
+/// responding.
 pub fn is_free(node: &Node) -> bool {
     (node.reason.is_empty() || is_ours(&node.reason))
         && !(node.is(&NodeState::Down) && node.reason.contains(NOT_RESPONDING))
 }
 
-/// Whether the reason of a node is neither ours nor slurmctld's own. slurmctld appends its reason to that of a drain; once the
-/// drain is lifted, the whole text counts as its own.
+/// Whether the reason of a node is neither ours nor slurmctld's own. slurmctld appends its reason to that of a drain;
+/// once the drain is lifted, the whole text counts as its own.
 pub fn is_foreign(node: &Node) -> bool {
     let reason = node.reason.as_str();
     let is_slurmctlds =

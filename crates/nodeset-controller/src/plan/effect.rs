@@ -1,5 +1,5 @@
-//! Writes that a plan consists of. Effects can conflict with other decisions and need a batch. Mirrors only copy observed
-//! state.
+//! Writes that a plan consists of. Effects can conflict with other decisions and need a batch. Mirrors only copy
+//! observed state.
 
 use crate::worker::{Cause, PodRef};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PodCondition};
@@ -88,8 +88,8 @@ pub struct NewPod {
     pub name: String,
     /// The whole manifest, including the user's template.
     pub pod: Value,
-    /// Whether its Slurm node has a name that only this pod can have. Otherwise two pods could share a Slurm node, and the
-    /// create can conflict with other batches.
+    /// Whether its Slurm node has a name that only this pod can have. Otherwise two pods could share a Slurm node, and
+    /// the create can conflict with other batches.
     pub names_its_node: bool,
     /// The claims that it needs.
     pub claims: Vec<PersistentVolumeClaim>,
@@ -142,8 +142,8 @@ pub enum Evidence {
 pub enum DeleteReason {
     /// The NodeSet was scaled in: the only reason for which claims may be deleted too.
     Surplus,
-    /// It has no place any more: the NodeSet is being deleted or changed its scaling mode, or its Kubernetes node does not
-    /// fit or has another worker.
+    /// It has no place any more: the NodeSet is being deleted or changed its scaling mode, or its Kubernetes node does
+    /// not fit or has another worker.
     Unwanted,
     /// It has an old revision.
     Outdated,

@@ -1,5 +1,5 @@
-//! Slurm node attributes that come from the pod and its Kubernetes node: features, topology, and the comment with the pod's
-//! identity.
+//! Slurm node attributes that come from the pod and its Kubernetes node: features, topology, and the comment with the
+//! pod's identity.
 
 use crate::slurm::NodeLookup;
 use crate::worker::Worker;
@@ -10,8 +10,8 @@ use slinky_api::v1beta1::NodeSet;
 use slurm_rest::Node;
 use std::collections::BTreeSet;
 
-/// The desired available and active features of a Slurm node, if they differ. `annotation` is the comma-separated list of its
-/// Kubernetes node. Features without our prefix are set by others and stay.
+/// The desired available and active features of a Slurm node, if they differ. `annotation` is the comma-separated list
+/// of its Kubernetes node. Features without our prefix are set by others and stay.
 pub fn desired_features(node: &Node, annotation: Option<&str>) -> Option<(Vec<String>, Vec<String>)> {
     let listed =
         annotation.unwrap_or_default().split(',').map(str::trim).filter(|feature| !feature.is_empty());
@@ -32,8 +32,8 @@ fn cleaned(features: &[String]) -> BTreeSet<String> {
     features.filter(|feature| !feature.is_empty()).map(str::to_owned).collect()
 }
 
-/// The desired topology of a Slurm node, if it differs. `host` is the annotation of its Kubernetes node, `recorded` the one of
-/// its pod: the topology that the operator has set.
+/// The desired topology of a Slurm node, if it differs. `host` is the annotation of its Kubernetes node, `recorded` the
+/// one of its pod: the topology that the operator has set.
 ///
 /// Slurm removes a node without topology from its network. So only a topology set by the operator is ever cleared.
 pub fn desired_topology(node: &Node, host: Option<&str>, recorded: Option<&str>) -> Option<String> {

@@ -21,8 +21,8 @@ pub struct Fit {
 
 /// Whether a pod with this spec may run on a node, and stay there.
 ///
-/// Kubernetes evicts pods from a tainted node when their tolerationSeconds are over. Until then they stay, but no new pod is
-/// created there: it would be evicted soon.
+/// Kubernetes evicts pods from a tainted node when their tolerationSeconds are over. Until then they stay, but no new
+/// pod is created there: it would be evicted soon.
 pub fn fit(spec: &PodSpec, node: &NodeFacts) -> Fit {
     let matched = match_node(spec, node);
     if matched == Match::No {

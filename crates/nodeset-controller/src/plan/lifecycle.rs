@@ -1,5 +1,5 @@
-//! The next lifecycle step of each worker: marked before drained, drained before deleted, unmarked before undrained. Drains
-//! and cordons by others are neither undone nor overwritten.
+//! The next lifecycle step of each worker: marked before drained, drained before deleted, unmarked before undrained.
+//! Drains and cordons by others are neither undone nor overwritten.
 
 use super::cordon_reason;
 use super::drain::{drain, is_free, undo};
@@ -139,7 +139,8 @@ impl Lifecycle<'_> {
         decision: &mut LifecycleDecision,
     ) {
         let (name, lookup) = (worker.slurm_name.clone(), self.lookup(worker));
-        // slurmd may register before the pod status reports a started container, unless another pod runs this Slurm node.
+        // slurmd may register before the pod status reports a started container, unless another pod runs this Slurm
+        // node.
         let may_run = matches!(lookup, NodeLookup::Present(_)) && !usage.runs_elsewhere(worker);
         if !worker.started && !worker.was_registered() && !may_run {
             return deletes.push(worker, Evidence::NotNeeded, why, decision);
@@ -148,8 +149,8 @@ impl Lifecycle<'_> {
             NodeLookup::Unknown => decision.wait(worker, WaitFor::Slurm),
             NodeLookup::Absent if worker.was_busy() => decision.wait(worker, WaitFor::LostJob),
             NodeLookup::Absent if matches!(self.slurm, View::NotExpected) => {
-                // A worker was registered before, so slurmctld may still run, and newer workers may have jobs that cannot
-                // be listed.
+                // A worker was registered before, so slurmctld may still run, and newer workers may have jobs that
+                // cannot be listed.
                 if self.had_slurm {
                     decision.wait(worker, WaitFor::Slurm);
                 } else {
@@ -255,8 +256,8 @@ impl<'w> SlurmNodeUsage<'w> {
         !worker.started && self.running.contains(worker.slurm_name.as_str())
     }
 
-    /// Whether another worker keeps the same Slurm node out of service, because it is removed or cordoned. `out_of_service`
-    /// also counts `worker` itself if it is cordoned.
+    /// Whether another worker keeps the same Slurm node out of service, because it is removed or cordoned.
+    /// `out_of_service` also counts `worker` itself if it is cordoned.
     fn is_kept_out_by_another(&self, worker: &Worker) -> bool {
         let all = self.out_of_service.get(worker.slurm_name.as_str()).copied().unwrap_or_default();
         all > usize::from(worker.cordon != Cordon::None)

@@ -1,5 +1,5 @@
-//! Mirrors Slurm nodes to pods and pods to Slurm nodes. Only differences become writes. While Slurm is unreachable, mirrored
-//! values stay, and after a while every worker that was ever registered counts as busy.
+//! Mirrors Slurm nodes to pods and pods to Slurm nodes. Only differences become writes. While Slurm is unreachable,
+//! mirrored values stay, and after a while every worker that was ever registered counts as busy.
 
 use super::effect::{NodeMirror, PodMirror};
 use super::features::{PodInfo, desired_features, desired_topology, recorded_topology};
@@ -18,8 +18,8 @@ use slurm_rest::{Node, NodeState, NodeUpdate};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How long Slurm may be unreachable before all registered workers are protected from eviction: the lifetime of a snapshot, and
-/// a minute more. A short outage, or the start of the operator, must not relabel pods.
+/// How long Slurm may be unreachable before all registered workers are protected from eviction: the lifetime of a
+/// snapshot, and a minute more. A short outage, or the start of the operator, must not relabel pods.
 const PROTECT_AFTER: Duration = Duration::from_secs(90);
 
 /// Base states with their names in conditions. The first match wins.

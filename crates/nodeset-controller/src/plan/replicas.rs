@@ -100,7 +100,8 @@ pub fn numbered(workers: &[Worker], desired: usize, retry_times: &RetryTimes) ->
         );
     }
     let mut alive: Vec<_> = ours().filter(|worker| worker.is_alive()).collect();
-    // Workers already marked for scale-in stay chosen, whatever changed since: otherwise drains would be undone and redone.
+    // Workers already marked for scale-in stay chosen, whatever changed since: otherwise drains would be undone and
+    // redone.
     alive.sort_by(|one, other| {
         let is_unmarked = |worker: &Worker| !worker.is_marked(Cause::ScaleIn);
         is_unmarked(one).cmp(&is_unmarked(other)).then_with(|| removal_order(one, other))

@@ -1,7 +1,7 @@
 //! The current revision, and the cleanup of older ones.
 //!
-//! Revisions are compared by meaning, not by their JSON: a revision written by another operator version keeps its hash, because a
-//! new hash would replace all running workers.
+//! Revisions are compared by meaning, not by their JSON: a revision written by another operator version keeps its hash,
+//! because a new hash would replace all running workers.
 
 mod equivalence;
 
@@ -60,8 +60,9 @@ pub enum RevisionStep {
     Delete(String),
 }
 
-/// Decides about revisions. `listed` includes revisions of other owners, because their names are taken. `data` is the content of
-/// the current revision, `hashes_in_use` are the hashes of pods, and `hash` is the hash of `data` after this many collisions.
+/// Decides about revisions. `listed` includes revisions of other owners, because their names are taken. `data` is the
+/// content of the current revision, `hashes_in_use` are the hashes of pods, and `hash` is the hash of `data` after this
+/// many collisions.
 pub fn decide(
     nodeset: &NodeSet,
     listed: &[Arc<ControllerRevision>],

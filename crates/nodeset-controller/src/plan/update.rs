@@ -114,8 +114,9 @@ impl Update<'_> {
         }
     }
 
-    /// Replaces healthy workers without a Slurm node record, which get no jobs. slurmd does not register again by itself after
-    /// its record was deleted. They count against maxUnavailable; a worker with a job when last observed is never replaced.
+    /// Replaces healthy workers without a Slurm node record, which get no jobs. slurmd does not register again by
+    /// itself after its record was deleted. They count against maxUnavailable; a worker with a job when last observed
+    /// is never replaced.
     fn replace_unregistered(&self, replicas: &mut Replicas) {
         if !matches!(self.slurm, View::Known(_)) {
             return;

@@ -168,7 +168,8 @@ fn claim_names_follow_the_pod_name_or_hostname(
     assert_eq!(claims_of(&nodeset("Retain", "Retain"), &templates, &worker), expected);
 }
 
-/// The effects for a NodeSet `gpu` with these workers and a claim `data-gpu-<part>`, if the workers named `leaving` are removed.
+/// The effects for a NodeSet `gpu` with these workers and a claim `data-gpu-<part>`, if the workers named `leaving` are
+/// removed.
 fn owner_effects(part: &str, nodeset: &Value, workers: &[(&str, Value)], leaving: &[&str]) -> Vec<Effect> {
     let mut fixture = Fixture::new(&json!({
         "volumeClaimTemplates": [{ "metadata": { "name": "data" } }],

@@ -6,7 +6,8 @@ use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, PodS
 /// The only node field that `matchFields` supports.
 const NAME_FIELD: &str = "metadata.name";
 
-/// Result of a match, ordered: the minimum of requirements that are combined by AND, the maximum of terms combined by OR.
+/// Result of a match, ordered: the minimum of requirements that are combined by AND, the maximum of terms combined by
+/// OR.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Match {
     /// The node does not match.

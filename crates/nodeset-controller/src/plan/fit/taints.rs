@@ -7,8 +7,8 @@ pub const NO_SCHEDULE: &str = "NoSchedule";
 /// New pods are not scheduled, and running pods are evicted.
 pub const NO_EXECUTE: &str = "NoExecute";
 
-/// Taints of a node whose kubelet reports problems, or does not report. Kubernetes adds tolerations with a time limit to every
-/// pod, and evicts the pods when it is over.
+/// Taints of a node whose kubelet reports problems, or does not report. Kubernetes adds tolerations with a time limit
+/// to every pod, and evicts the pods when it is over.
 const NODE_PROBLEMS: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
 
 /// For how long a taint is tolerated.

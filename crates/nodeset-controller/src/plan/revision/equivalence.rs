@@ -1,7 +1,7 @@
 //! Whether two revisions result in the same pods.
 //!
-//! Serializers differ in how they write unset fields: omitted, `null`, or an empty string, list or object; some omit zeros that
-//! are the default. Quantities have many forms. None of that changes a pod.
+//! Serializers differ in how they write unset fields: omitted, `null`, or an empty string, list or object; some omit
+//! zeros that are the default. Quantities have many forms. None of that changes a pod.
 
 use pod_builder::{Quantity, says_nothing_when_empty};
 use serde_json::Value;

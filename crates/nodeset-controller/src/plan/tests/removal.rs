@@ -160,7 +160,8 @@ fn foreign_drain_is_accepted_and_keeps_its_reason() {
     );
     let not_responding = down.slurm("gpu-0", &["DOWN", "DRAIN"], "disk : Not responding");
     assert_eq!(not_responding.effects(), ["mark gpu-0 for scale-in"]);
-    // Once the foreign drain is lifted, its reason no longer counts. A drain without a reason of ours would never be undone.
+    // Once the foreign drain is lifted, its reason no longer counts. A drain without a reason of ours would never be
+    // undone.
     let lifted = not_responding.slurm("gpu-0", &["DOWN"], "disk : Not responding").effects();
     assert!(lifted[0].contains("and drain: slurm-operator: "), "{lifted:?}");
 }
