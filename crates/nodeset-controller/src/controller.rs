@@ -31,8 +31,9 @@ const RESYNC: Duration = Duration::from_mins(10);
 /// Shortest time between two reconciles of one NodeSet: pods that change one after the other then make work for one
 /// reconcile, not for one each.
 const RECONCILE_PAUSE: Duration = Duration::from_millis(200);
-/// When to check that a NodeSet got its finalizers: a write that lost against another write of ours enqueues nothing.
-const FINALIZER_CHECK: Duration = Duration::from_secs(1);
+/// When to check that a NodeSet got its finalizers and annotations: a write that lost against another write of ours enqueues
+/// nothing.
+const METADATA_CHECK: Duration = Duration::from_secs(1);
 
 /// What a reconcile works with.
 struct Context {
@@ -200,13 +201,13 @@ async fn converge(nodeset: Arc<NodeSet>, context: Arc<Context>) -> Result<Action
     let status = status(&observed, &plan, &execution, now);
     let status_written = context.write_status(&nodeset, &status, now).await;
     let postponed_status = status_written.as_ref().ok().copied().flatten();
-    let finalizer_check = (plan.add_finalizers.is_some() && children.is_ok()).then_some(FINALIZER_CHECK);
+    let metadata_check = (plan.metadata.is_some() && children.is_ok()).then_some(METADATA_CHECK);
     let requeue_after = [
         plan.requeue_after,
         cache_catches_up,
         mirror_retry,
         postponed_status,
-        finalizer_check,
+        metadata_check,
         status_changes_in(&observed, &plan, &status, now),
     ];
     let requeue_after = requeue_after.into_iter().flatten().fold(RESYNC, Duration::min);

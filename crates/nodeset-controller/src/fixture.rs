@@ -1,4 +1,4 @@
-//! What the tests of several modules start from.
+//! Objects and runtime parts for the tests of several modules.
 
 use crate::build::{Hashes, WorkerTemplate, build_template};
 use crate::cache::{LivePods, NodeCache, PodCache, SecretHashes};
@@ -21,7 +21,7 @@ use slurm_jwt::SigningKey;
 use slurm_rest::{Clock, EndpointError, SlurmClient, TokenSource, Transport};
 use std::sync::Arc;
 
-/// A NodeSet with everything that it needs; `null` in `change` takes a field away.
+/// A complete NodeSet with some spec fields changed; `null` unsets a field.
 pub fn nodeset(change: &Value) -> NodeSet {
     let mut spec = json!({
         "controllerRef": { "name": "slurm" },
@@ -41,7 +41,7 @@ pub fn nodeset(change: &Value) -> NodeSet {
     serde_json::from_value(json!({ "metadata": metadata, "spec": spec })).unwrap()
 }
 
-/// The Controller that it refers to.
+/// The Controller that the NodeSet refers to.
 pub fn controller() -> Controller {
     serde_json::from_value(json!({
         "metadata": { "name": "slurm", "namespace": "ns" },
@@ -50,13 +50,13 @@ pub fn controller() -> Controller {
     .unwrap()
 }
 
-/// What its workers have in common.
+/// The worker template of a NodeSet.
 pub fn template(nodeset: &NodeSet) -> WorkerTemplate {
     let hashes = Hashes { sshd_conf: "h1".to_owned(), sssd_conf: "h2".to_owned() };
     build_template(nodeset, &controller(), hashes, "cluster.test").unwrap()
 }
 
-/// The RestApi of its cluster.
+/// The RestApi of the cluster.
 pub fn restapi() -> RestApi {
     serde_json::from_value(json!({
         "metadata": { "name": "api", "namespace": "ns", "creationTimestamp": "2027-01-01T00:00:00Z" },
@@ -65,13 +65,13 @@ pub fn restapi() -> RestApi {
     .unwrap()
 }
 
-/// Leads to one slurmrestd, whatever its URL.
-struct There<T> {
+/// Connects to one slurmrestd, whatever its URL.
+struct FixedEndpoint<T> {
     transport: T,
     clock: Clock,
 }
 
-impl<T: Transport + Clone> Connect for There<T> {
+impl<T: Transport + Clone> Connect for FixedEndpoint<T> {
     fn signing_key<'a>(&'a self, _: &'a Controller) -> BoxFuture<'a, Result<SigningKey, KeyError>> {
         async { Ok(SigningKey::new(KEY)?) }.boxed()
     }
@@ -87,7 +87,7 @@ impl<T: Transport + Clone> Connect for There<T> {
     }
 }
 
-/// The Slurm cluster of the Controller, and what leads to it.
+/// The Slurm cluster of the Controller, with the stores of its objects.
 pub struct Reached {
     pub clusters: Clusters,
     pub controllers: Store<Controller>,
@@ -95,7 +95,7 @@ pub struct Reached {
     _controllers: Writer<Controller>,
 }
 
-/// The cluster whose slurmrestd this is. `spawn` runs its task.
+/// The Slurm cluster behind this slurmrestd. `spawn` runs its background task.
 pub fn reached<T: Transport + Clone>(
     transport: T,
     clock: Clock,
@@ -108,14 +108,14 @@ pub fn reached<T: Transport + Clone>(
     let clusters = Clusters::new(ClusterDeps {
         controllers: controllers.clone(),
         restapis,
-        connect: Box::new(There { transport, clock: clock.clone() }),
+        connect: Box::new(FixedEndpoint { transport, clock: clock.clone() }),
         clock,
         spawn: Box::new(spawn),
     });
     Reached { clusters, controllers, restapis: restapi_writer, _controllers: controller_writer }
 }
 
-/// The expectations of one replica of this name, in an epoch of this name.
+/// The embedded expectations service of the replica with this name, in an epoch of this name.
 pub fn embedded(
     name: &str,
     limits: Limits,

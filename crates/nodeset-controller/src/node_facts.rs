@@ -1,4 +1,4 @@
-//! A Kubernetes node as decisions see it: the fields that matter, without those that change with every heartbeat.
+//! A Kubernetes node reduced to the fields that decisions depend on, without those that change with every heartbeat.
 
 use k8s_openapi::api::core::v1::{Node, Taint};
 use slinky_api::labels::annotations::{FEATURES, HOSTNAME_OVERRIDE, NODE_CORDON_REASON, TOPOLOGY};
@@ -8,8 +8,8 @@ use std::sync::Arc;
 /// All Kubernetes nodes, by name.
 pub type Nodes = BTreeMap<String, Arc<NodeFacts>>;
 
-/// The annotations of a Kubernetes node that decisions depend on. Other annotations change often: agents renew theirs as
-/// heartbeats.
+/// The annotations of a Kubernetes node that decisions depend on. Other annotations change often: agents renew theirs
+/// as heartbeats.
 const ANNOTATIONS: [&str; 4] = [FEATURES, HOSTNAME_OVERRIDE, NODE_CORDON_REASON, TOPOLOGY];
 
 /// The part of a Kubernetes node that decisions depend on.
@@ -25,7 +25,7 @@ pub struct NodeFacts {
     pub taints: Vec<Taint>,
     /// Whether it is cordoned.
     pub unschedulable: bool,
-    /// Its conditions, reduced to the types that explain a cordon.
+    /// Its conditions, reduced to the types that are copied into drain reasons.
     pub conditions: Vec<NodeCondition>,
 }
 
@@ -43,7 +43,7 @@ pub struct NodeCondition {
 }
 
 impl NodeFacts {
-    /// Reads a node. `propagated` are the types of conditions that explain a cordon.
+    /// Parses a node. `propagated` are the condition types that are copied into drain reasons.
     pub fn new(node: &Node, propagated: &[String]) -> Self {
         let metadata = &node.metadata;
         let spec = node.spec.as_ref();
@@ -73,8 +73,8 @@ impl NodeFacts {
 
 /// The hostname, and Slurm node name, of a DaemonSet-mode worker on this Kubernetes node.
 pub fn expected_hostname(node: &NodeFacts) -> String {
-    let named = node.annotations.get(HOSTNAME_OVERRIDE).filter(|name| !name.is_empty());
-    named.cloned().unwrap_or_else(|| node.name.split('.').next().unwrap_or_default().to_owned())
+    let hostname = node.annotations.get(HOSTNAME_OVERRIDE).filter(|name| !name.is_empty());
+    hostname.cloned().unwrap_or_else(|| node.name.split('.').next().unwrap_or_default().to_owned())
 }
 
 #[cfg(test)]
@@ -95,10 +95,10 @@ mod tests {
     #[case::empty_override("node1.example.com", Some(""), "node1")]
     fn hostname_is_the_override_or_the_first_label_of_the_node_name(
         #[case] name: &str,
-        #[case] named: Option<&str>,
+        #[case] hostname: Option<&str>,
         #[case] expected: &str,
     ) {
-        let annotations = named.map(|named| (HOSTNAME_OVERRIDE.to_owned(), named.to_owned()));
+        let annotations = hostname.map(|hostname| (HOSTNAME_OVERRIDE.to_owned(), hostname.to_owned()));
         let facts = NodeFacts {
             name: name.to_owned(),
             annotations: annotations.into_iter().collect(),
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn heartbeats_change_no_fact() {
+    fn heartbeats_do_not_change_facts() {
         let at = |time: &str| {
             let full = json!({ "type": "DiskPressure", "status": "True", "reason": "Full", "message": "no space",
                 "lastHeartbeatTime": time });

@@ -1,4 +1,4 @@
-//! Decides what to do about a NodeSet. No I/O, no clock, no order of chance: the same view and time give the same plan.
+//! Plans the changes for a NodeSet. A pure function: the same observation and time give the same plan.
 
 mod claims;
 mod cordon_reason;
@@ -12,6 +12,7 @@ mod fit;
 mod job_state;
 mod lifecycle;
 mod membership;
+mod metadata;
 mod mirror;
 mod obstacle;
 mod pins;
@@ -27,7 +28,7 @@ mod update;
 #[cfg(test)]
 pub mod fixture;
 #[cfg(test)]
-pub use fixture::short;
+pub use fixture::summarize;
 #[cfg(test)]
 mod tests;
 
@@ -37,6 +38,7 @@ pub use effect::{DeleteReason, Drain, Effect, Evidence, NewPod, NodeMirror, PodD
 pub use finalizers::{DeletionWait, PartitionState, is_force_deleted, partition_state};
 pub use lifecycle::{WaitFor, Waiting};
 pub use membership::missing_label;
+pub use metadata::MetadataChange;
 pub use mirror::slurm_state_names;
 pub use obstacle::Obstacle;
 pub use pins::Pins;
@@ -45,35 +47,38 @@ pub use reservation::ReservationStatus;
 pub use revision::RevisionStep;
 
 use crate::worker::Worker;
+use jiff::SignedDuration;
 use revision::Revisions;
 use std::time::Duration;
 
-/// What to do about a NodeSet.
+/// The changes that bring a NodeSet to its desired state, and the facts that its status reports.
 pub struct Plan {
-    /// Its workers.
+    /// The worker pods of the NodeSet, including orphans about to be adopted.
     pub workers: Vec<Worker>,
-    /// How many there should be.
+    /// Desired number of workers.
     pub desired: usize,
-    /// Its revisions.
+    /// How long a worker must be ready to count as available.
+    pub min_ready: SignedDuration,
+    /// The current revision, and the changes to stored revisions.
     pub revisions: Revisions,
-    /// The finalizers that the NodeSet should have first, if it lacks one. Before that nobody comes.
-    pub add_finalizers: Option<Vec<String>>,
-    /// Writes that need a batch, in the order of their importance.
+    /// Changes of the NodeSet's own finalizers and annotations.
+    pub metadata: Option<MetadataChange>,
+    /// Writes that need a batch, most important first.
     pub effects: Vec<Effect>,
-    /// What pods should say.
+    /// Updates of pod metadata and conditions that mirror the Slurm node.
     pub pod_mirrors: Vec<PodMirror>,
-    /// What Slurm nodes should say.
+    /// Updates of Slurm nodes that mirror the pod and its Kubernetes node.
     pub node_mirrors: Vec<NodeMirror>,
-    /// Who should leave and cannot yet.
+    /// Workers that should be removed and cannot be yet.
     pub waiting: Vec<Waiting>,
-    /// What the NodeSet waits for, if it is being deleted.
+    /// What blocks the deletion of the NodeSet, if it is being deleted.
     pub deletion: Option<DeletionWait>,
-    /// What to tell of the reservation in which it is updated.
+    /// State of the update reservation, for the status.
     pub reservation: ReservationStatus,
-    /// Which Kubernetes node each number keeps to.
+    /// The Kubernetes node that each ordinal is pinned to.
     pub pins: Option<Pins>,
-    /// What stands in the way.
+    /// Why parts of the plan cannot be carried out.
     pub obstacles: Vec<Obstacle>,
-    /// When to look again although nothing that is watched changed.
+    /// When to reconcile again although no watched object changed.
     pub requeue_after: Option<Duration>,
 }

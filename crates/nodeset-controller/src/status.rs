@@ -13,7 +13,7 @@ use crate::slurm::View;
 use crate::timing::remaining;
 use crate::worker::Worker;
 use degraded::{degraded, degraded_in};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use message::{Part, joined};
 use partition::set_partition_held;
@@ -37,8 +37,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub fn status(observed: &Observed, plan: &Plan, effects: &Execution, now: Timestamp) -> NodeSetStatus {
     let nodeset = &observed.nodeset;
     let mut status = nodeset.status.clone().unwrap_or_default();
-    let min_ready = SignedDuration::from_secs(nodeset.spec.min_ready_seconds.unwrap_or_default().into());
-    count_pods(&mut status, observed, plan, |worker| worker.is_available(min_ready, now));
+    count_pods(&mut status, observed, plan, |worker| worker.is_available(plan.min_ready, now));
     count_slurm_nodes(&mut status, observed, plan);
     status.observed_generation = nodeset.metadata.generation;
     status.node_set_hash.clone_from(&plan.revisions.hash);

@@ -1,4 +1,4 @@
-//! A worker pod as decisions see it: what its labels, annotations, spec and status say, read once.
+//! A worker pod with the fields that decisions depend on, parsed once from labels, annotations, spec and status.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition};
@@ -10,26 +10,26 @@ use std::sync::Arc;
 /// Prefix of the pod conditions that mirror the state of the Slurm node.
 pub const STATE_PREFIX: &str = "SlurmNodeState";
 
-/// What precedes the cause in the mark of a pod that a person had cordoned before.
-pub const PERSON_AND: &str = "person,";
+/// Prefix of the cause in the mark of a pod that a person had cordoned before the operator did.
+pub const PERSON_PREFIX: &str = "person,";
 
-/// Exactly one version of one pod: what a write is conditional on.
+/// One version of one pod: the precondition of a write.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PodRef {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Its identity.
+    /// UID.
     pub uid: String,
-    /// Its version.
+    /// Resource version.
     pub version: String,
 }
 
 /// Why the operator marked a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cause {
-    /// There are more pods than wanted.
+    /// There are more pods than desired, or the pod has no place any more.
     ScaleIn,
-    /// It has an old template.
+    /// It is outdated, or has to be replaced for another reason.
     Update,
     /// Its Kubernetes node is cordoned.
     Node,
@@ -50,91 +50,92 @@ impl Cause {
     }
 }
 
-/// Whether, and by whom, a pod was marked to get no more jobs.
+/// Whether a pod is cordoned, and by whom. Slurm starts no more jobs on a cordoned worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cordon {
-    /// It is not.
+    /// It is not cordoned.
     None,
-    /// By a person, or by a program that is not this one: not ours to undo.
+    /// By a person or another program: the operator does not undo it.
     Person,
-    /// By the operator.
+    /// By the operator, which left its mark.
     Ours(Cause),
 }
 
-/// What the pod is doing.
+/// The phase of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Accepted, and nothing runs yet. Also what the API server says of a pod that nobody has looked at.
+    /// Accepted, and no container runs yet. Also the phase of a pod that no kubelet has reported on.
     Pending,
-    /// Its containers run, or did.
+    /// At least one container runs or is restarting.
     Running,
-    /// All its containers ended well.
+    /// All containers exited with success.
     Succeeded,
-    /// It ended badly.
+    /// All containers exited, at least one with failure.
     Failed,
-    /// Its kubelet is silent.
+    /// The kubelet does not report.
     Unknown,
 }
 
 /// A worker pod.
 #[derive(Clone, Debug)]
 pub struct Worker {
-    /// The pod itself, as the cache has it: trimmed to what this file reads.
+    /// The pod as cached: trimmed to the fields that this module reads.
     pub pod: Arc<Pod>,
-    /// The scaling mode that made it, if its label says so.
+    /// The scaling mode that it was created in, from its label.
     pub mode: Option<ScalingMode>,
-    /// Its number, if its name ends in one.
+    /// Its ordinal, if its name ends in one.
     pub ordinal: Option<i32>,
     /// The name of its Slurm node.
     pub slurm_name: String,
-    /// The Kubernetes node that it is bound to.
+    /// The Kubernetes node that the pod is bound to.
     pub node: Option<String>,
-    /// What it is doing.
+    /// Its phase.
     pub phase: Phase,
-    /// Since when it is ready; `None` if it is not.
+    /// The Ready condition; `None` if the pod is not ready.
     pub ready: Option<Ready>,
     /// Whether it is being deleted.
     pub terminating: bool,
-    /// Whether it was marked.
+    /// Whether it is cordoned, and by whom.
     pub cordon: Cordon,
-    /// Whether a person cordoned it, before or without us: that stays whatever we undo.
+    /// Whether a person cordoned it, with or without the operator: that cordon stays when the operator removes its
+    /// mark.
     pub cordoned_by_person: bool,
-    /// The revision that it was made from.
+    /// Hash of the revision that it was created from.
     pub hash: String,
-    /// Lower goes first.
+    /// Deletion cost: on scale-in, lower goes first.
     pub cost: i32,
-    /// The work that it has.
-    pub work: Work,
-    /// When it was made.
+    /// Its running jobs.
+    pub job_state: JobState,
+    /// Creation time.
     pub created: Option<Timestamp>,
-    /// When its containers began to run; `None` if one has been restarted since, or none runs.
-    pub began: Option<Timestamp>,
-    /// Whether its slurmd may have run: only a pod whose container never started certainly registered nowhere.
+    /// When the last of its containers started; `None` if one was restarted since, or none runs.
+    pub containers_started_at: Option<Timestamp>,
+    /// Whether its slurmd may have run. Only a pod without a started container certainly never registered in Slurm.
     pub started: bool,
-    /// States of its Slurm node as they were last mirrored, without prefix; empty if it was never seen there.
+    /// States of its Slurm node as last mirrored to pod conditions, without prefix; empty if it never registered.
     pub mirrored: Vec<String>,
 }
 
-/// The work that a worker has, as far as was heard. Less comes first.
+/// The running jobs of a worker, as far as known. In the order in which workers are removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Work {
-    /// None.
-    Nothing,
-    /// Some, and nobody said until when: the job is new, or ending.
-    Something,
-    /// A job that is over then at the latest.
+pub enum JobState {
+    /// No job.
+    None,
+    /// At least one job, with unknown end: the job is new, or completing.
+    UnknownEnd,
+    /// Jobs that end at this time at the latest.
     Until(Timestamp),
 }
 
-/// Since when a pod is ready.
+/// The Ready condition of a pod that is ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ready {
-    /// `None` if the condition does not say.
+    /// Its last transition time, if set.
     pub since: Option<Timestamp>,
 }
 
 impl Worker {
-    /// Reads a pod.
+    /// Parses a pod.
     pub fn new(pod: Arc<Pod>) -> Self {
         let mode = mode_of(&pod);
         let (cordon, cordoned_by_person) = cordon_of(&pod);
@@ -153,16 +154,18 @@ impl Worker {
             cordoned_by_person,
             hash: pod.labels().get(labels::REVISION_HASH).cloned().unwrap_or_default(),
             cost: pod.annotations().get(annotations::POD_DELETION_COST).map_or(0, |text| cost_of(text)),
-            work: work_of(&pod, &mirrored),
+            job_state: job_state_of(&pod, &mirrored),
             created: pod.metadata.creation_timestamp.as_ref().map(|time| time.0),
-            began: began_of(status.container_statuses.as_deref().unwrap_or_default()),
+            containers_started_at: containers_started_at(
+                status.container_statuses.as_deref().unwrap_or_default(),
+            ),
             started: status.container_statuses.iter().flatten().any(has_started),
             mirrored,
             pod,
         }
     }
 
-    /// The version that was read.
+    /// Reference to the version that was read.
     pub fn reference(&self) -> PodRef {
         PodRef {
             name: self.pod.name_any(),
@@ -181,12 +184,12 @@ impl Worker {
         self.pod.name_any()
     }
 
-    /// Whether it has ended by itself.
+    /// Whether all its containers have exited.
     pub fn is_finished(&self) -> bool {
         matches!(self.phase, Phase::Succeeded | Phase::Failed)
     }
 
-    /// Whether it works, or will.
+    /// Whether it runs or will run: neither finished nor terminating.
     pub fn is_alive(&self) -> bool {
         !self.terminating && !self.is_finished()
     }
@@ -196,12 +199,12 @@ impl Worker {
         self.phase == Phase::Running && self.ready.is_some()
     }
 
-    /// Whether it runs, is ready and stays.
+    /// Whether it runs, is ready and is not terminating.
     pub fn is_healthy(&self) -> bool {
         self.is_ready() && !self.terminating
     }
 
-    /// Whether it has been ready for long enough.
+    /// Whether it has been ready for longer than `min_ready`.
     pub fn is_available(&self, min_ready: SignedDuration, now: Timestamp) -> bool {
         match self.ready {
             None => false,
@@ -210,31 +213,31 @@ impl Worker {
         }
     }
 
-    /// Whether it works, and has been ready for long enough.
-    pub fn serves(&self, min_ready: SignedDuration, now: Timestamp) -> bool {
+    /// Whether it is available, and neither finished nor terminating.
+    pub fn is_serving(&self, min_ready: SignedDuration, now: Timestamp) -> bool {
         self.is_alive() && self.is_available(min_ready, now)
     }
 
-    /// Whether its Slurm node was ever seen.
+    /// Whether its Slurm node was ever observed.
     pub fn was_registered(&self) -> bool {
         !self.mirrored.is_empty()
     }
 
-    /// Whether its Slurm node had a job when it was last seen.
+    /// Whether its Slurm node had a job when it was last observed.
     pub fn was_busy(&self) -> bool {
         is_busy(&self.mirrored)
     }
 
-    /// Whether it was marked by the operator, for this cause.
+    /// Whether the operator marked it for this cause.
     pub fn is_marked(&self, cause: Cause) -> bool {
         self.cordon == Cordon::Ours(cause)
     }
 }
 
-fn work_of(pod: &Pod, mirrored: &[String]) -> Work {
+fn job_state_of(pod: &Pod, mirrored: &[String]) -> JobState {
     let deadline = pod.annotations().get(annotations::POD_DEADLINE).and_then(|text| text.parse().ok());
-    let otherwise = if is_busy(mirrored) { Work::Something } else { Work::Nothing };
-    deadline.map_or(otherwise, Work::Until)
+    let without_end = if is_busy(mirrored) { JobState::UnknownEnd } else { JobState::None };
+    deadline.map_or(without_end, JobState::Until)
 }
 
 fn is_busy(mirrored: &[String]) -> bool {
@@ -249,7 +252,7 @@ fn mode_of(pod: &Pod) -> Option<ScalingMode> {
     }
 }
 
-/// What precedes the number at the end of a name, and the number.
+/// Splits a name into its parent's name and the ordinal after the last dash.
 pub fn ordinal_of(name: &str) -> Option<(&str, i32)> {
     let (parent, number) = name.rsplit_once('-')?;
     if number.is_empty() || !number.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -292,11 +295,11 @@ fn cordon_of(pod: &Pod) -> (Cordon, bool) {
         return (Cordon::None, false);
     }
     let by = annotations.get(annotations::POD_CORDON_BY).map(String::as_str).unwrap_or_default();
-    let (person, cause) = by.strip_prefix(PERSON_AND).map_or((false, by), |cause| (true, cause));
+    let (person, cause) = by.strip_prefix(PERSON_PREFIX).map_or((false, by), |cause| (true, cause));
     Cause::parse(cause).map_or((Cordon::Person, true), |cause| (Cordon::Ours(cause), person))
 }
 
-/// A number without sign `+` and without leading zeros; anything else counts as 0.
+/// An integer without `+` and leading zeros, as Kubernetes parses deletion costs; anything else counts as 0.
 fn cost_of(text: &str) -> i32 {
     let digits = text.strip_prefix('-').unwrap_or(text);
     if text.starts_with('+') || (digits.len() > 1 && digits.starts_with('0')) {
@@ -305,7 +308,7 @@ fn cost_of(text: &str) -> i32 {
     text.parse().unwrap_or(0)
 }
 
-fn began_of(containers: &[ContainerStatus]) -> Option<Timestamp> {
+fn containers_started_at(containers: &[ContainerStatus]) -> Option<Timestamp> {
     if containers.iter().any(|container| container.restart_count > 0) {
         return None;
     }

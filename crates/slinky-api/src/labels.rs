@@ -49,6 +49,8 @@ pub mod annotations {
     pub const FORCE_DELETE: &str = "nodeset.slinky.slurm.net/force-delete";
     /// On NodeSets whose partition was removed: `true` to remove it from Slurm although jobs name it.
     pub const FORCE_PARTITION_REMOVAL: &str = "nodeset.slinky.slurm.net/force-partition-removal";
+    /// On NodeSets: the update reservation that Slurm was last seen with, as JSON.
+    pub const RESERVATION: &str = "nodeset.slinky.slurm.net/reservation";
     /// On worker pods: pods with lower values are removed first on scale-in.
     pub const POD_DELETION_COST: &str = "nodeset.slinky.slurm.net/pod-deletion-cost";
     /// On worker pods: when the running jobs end at the latest.

@@ -48,7 +48,7 @@ async fn invalid_nodeset_is_reported_and_does_not_affect_others() -> Result<()> 
         (
             "number",
             json!({ "replicas": 2_000_000_000 }),
-            "spec.replicas: 2000000000 is more than the 65536 nodes that a Slurm cluster can have",
+            "spec.replicas: 2000000000 exceeds the maximum of 65536 nodes in a Slurm cluster",
         ),
         (
             "template",

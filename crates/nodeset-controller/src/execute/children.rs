@@ -5,7 +5,7 @@ use crate::build::{
     build_revision, build_revision_data, build_ssh_config, build_worker_pdb, build_worker_service,
 };
 use crate::observe::{Observed, Sources};
-use crate::plan::{Obstacle, Plan, RevisionStep};
+use crate::plan::{MetadataChange, Obstacle, Plan, RevisionStep};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
@@ -17,16 +17,23 @@ use slinky_api::ownership::controller_reference;
 use slinky_api::v1beta1::NodeSet;
 use std::sync::Arc;
 
-/// Sets the finalizers that keep a NodeSet until its workers are deleted.
-async fn set_finalizers(
+/// Patches finalizers and annotations of the NodeSet, in the observed version only.
+async fn patch_metadata(
     nodeset: &NodeSet,
-    finalizers: &[String],
+    change: &MetadataChange,
     sources: &Sources,
 ) -> Result<(), kube::Error> {
     let api: Api<NodeSet> = Api::namespaced(sources.client.clone(), &nodeset.namespace().unwrap_or_default());
-    let metadata = json!({ "uid": nodeset.uid(), "resourceVersion": nodeset.resource_version(), "finalizers": finalizers });
-    let body = json!({ "metadata": metadata });
-    ignore_conflict(api.patch(&nodeset.name_any(), &PatchParams::default(), &Patch::Merge(&body)).await)
+    let mut metadata = json!({
+        "uid": nodeset.uid(),
+        "resourceVersion": nodeset.resource_version(),
+        "annotations": change.annotations,
+    });
+    if let Some(finalizers) = &change.finalizers {
+        metadata["finalizers"] = json!(finalizers);
+    }
+    let patch = Patch::Merge(json!({ "metadata": metadata }));
+    ignore_conflict(api.patch(&nodeset.name_any(), &PatchParams::default(), &patch).await)
 }
 
 /// Applies the children, as far as the plan has them.
@@ -38,8 +45,8 @@ pub async fn apply_children(
 ) -> Result<(), StepErrors> {
     let nodeset = observed.nodeset.as_ref();
     let mut writer = ChildWriter::new(scope, nodeset);
-    if let Some(finalizers) = &plan.add_finalizers {
-        writer.record("Finalizer", set_finalizers(nodeset, finalizers, sources).await);
+    if let Some(change) = &plan.metadata {
+        writer.record("Metadata", patch_metadata(nodeset, change, sources).await);
     }
     if observed.controller.is_some() && nodeset.metadata.deletion_timestamp.is_none() {
         apply_shared(&mut writer, observed, sources).await;

@@ -8,7 +8,7 @@ use super::slurm_writes::update_nodes;
 use super::writes::{PARALLEL, concurrently, with_preconditions};
 use crate::plan::{Drain, Effect, Undo, is_foreign};
 use crate::slurm::{NodeLookup, View};
-use crate::worker::{Cause, Cordon, PERSON_AND, PodRef, Worker};
+use crate::worker::{Cause, Cordon, PERSON_PREFIX, PodRef, Worker};
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -157,7 +157,7 @@ fn may_get_jobs(pod: &PodRef, now: ObjectMeta) -> bool {
 }
 
 fn mark(pod: &PodRef, cause: Cause, person: bool) -> Value {
-    let by = format!("{}{}", if person { PERSON_AND } else { "" }, cause.as_str());
+    let by = format!("{}{}", if person { PERSON_PREFIX } else { "" }, cause.as_str());
     with_preconditions(
         &pod.uid,
         &pod.version,

@@ -41,7 +41,7 @@ pub fn needs_reservations(nodeset: &NodeSet) -> bool {
     is_update_scheduled(nodeset) || owns_reservation(nodeset)
 }
 
-/// Whether the update strategy of the NodeSet is ScheduledUpdate.
+/// Whether the update strategy of the NodeSet is `ScheduledUpdate`.
 pub fn is_update_scheduled(nodeset: &NodeSet) -> bool {
     nodeset.spec.effective_update_strategy().type_ == UpdateStrategyType::ScheduledUpdate
 }

@@ -1,4 +1,4 @@
-//! Whom claims belong to, hence with whom they vanish.
+//! Owner references of PersistentVolumeClaims, which decide with which object a claim is garbage-collected.
 
 use super::Effect;
 use crate::build::claim_templates;
@@ -12,76 +12,83 @@ use slinky_api::ownership::controller_reference;
 use slinky_api::v1beta1::{ClaimRetention, NodeSet, ScalingMode};
 use std::collections::BTreeMap;
 
-/// Whom a claim should belong to.
+/// The desired owners of a claim.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClaimOwners {
-    /// All owners that it should have; `None` if it has them.
+    /// All owner references to write; `None` if they are up to date.
     pub change: Option<Vec<OwnerReference>>,
-    /// Whether somebody else controls it, so that the retention policy does not count.
+    /// Whether another owner controls the claim, so that the retention policy cannot be applied.
     pub is_contested: bool,
 }
 
-/// Gives claims their owners. `leaving` tells who is removed by scale-in: the only way to go that may take data along.
-pub fn owns(observed: &Observed, workers: &[Worker], leaving: impl Fn(&Worker) -> bool) -> Vec<Effect> {
-    let decided = decide(observed, workers, leaving).into_iter();
-    let changes = decided.filter_map(|(claim, owners)| {
-        Some(Effect::SetClaimOwners {
-            claim: claim.name_any(),
+/// The decisions about the claims of all workers.
+#[derive(Debug, Default, PartialEq)]
+pub struct ClaimPlan {
+    /// Effects that set owners.
+    pub effects: Vec<Effect>,
+    /// Claims that another owner controls, so that the retention policy cannot be applied.
+    pub contested: Vec<String>,
+}
+
+/// Decides the owners of the claims of all workers. `leaving` selects workers removed by scale-in, the only removal
+/// that may delete data.
+pub fn decide(observed: &Observed, workers: &[Worker], leaving: impl Fn(&Worker) -> bool) -> ClaimPlan {
+    let nodeset = observed.nodeset.as_ref();
+    // whenScaled applies to scale-in only; the deletion of the NodeSet follows whenDeleted.
+    let is_scale_in = nodeset.metadata.deletion_timestamp.is_none();
+    let mut plan = ClaimPlan::default();
+    for (name, user) in users(nodeset, workers, &leaving) {
+        let Some(claim) = observed.claims.get(&name) else { continue };
+        let owners = claim_owners(claim, nodeset, user, is_scale_in && leaving(user));
+        if owners.is_contested {
+            plan.contested.push(name.clone());
+        }
+        plan.effects.extend(owners.change.map(|owners| Effect::SetClaimOwners {
+            claim: name,
             uid: claim.uid().unwrap_or_default(),
             version: claim.resource_version().unwrap_or_default(),
-            owners: owners.change?,
-        })
-    });
-    changes.collect()
+            owners,
+        }));
+    }
+    plan
 }
 
-/// Claims for which the retention policy does not count, because somebody else controls them.
-pub fn contested(observed: &Observed, workers: &[Worker]) -> Vec<String> {
-    let decided = decide(observed, workers, |_| false).into_iter();
-    decided.filter(|(_, owners)| owners.is_contested).map(|(claim, _)| claim.name_any()).collect()
-}
-
-fn decide<'a>(
-    observed: &'a Observed,
-    workers: &[Worker],
+/// The worker that uses each claim, by claim name.
+fn users<'w>(
+    nodeset: &NodeSet,
+    workers: &'w [Worker],
     leaving: impl Fn(&Worker) -> bool,
-) -> Vec<(&'a PersistentVolumeClaim, ClaimOwners)> {
-    let nodeset = observed.nodeset.as_ref();
-    // Whoever deletes a NodeSet has another wish for its claims than whoever makes it smaller.
-    let shrinks = nodeset.metadata.deletion_timestamp.is_none();
-    // Claims that cannot be read stay as they are.
+) -> BTreeMap<String, &'w Worker> {
+    // With unreadable claim templates, claims stay as they are.
     let templates: Vec<_> =
         claim_templates(nodeset).unwrap_or_default().iter().map(ResourceExt::name_any).collect();
     let mut users: BTreeMap<String, &Worker> = BTreeMap::new();
-    // For whoever is on its way out it is decided already.
+    // The owners for a terminating worker were decided before its deletion.
     for worker in workers.iter().filter(|worker| !worker.terminating) {
         for claim in claims_of(nodeset, &templates, worker) {
-            // Two pods of one Kubernetes node share their claims: those stay with the one that stays.
+            // Two pods of one Kubernetes node share their claims, which stay with the pod that stays.
             let user = users.entry(claim).or_insert(worker);
             if leaving(user) && !leaving(worker) {
                 *user = worker;
             }
         }
     }
-    let present =
-        users.into_iter().filter_map(|(name, user)| Some((observed.claims.get(&name)?.as_ref(), user)));
-    present
-        .map(|(claim, user)| (claim, claim_owners(claim, nodeset, user, shrinks && leaving(user))))
-        .collect()
+    users
 }
 
-/// The names of a worker's claims: with the number as its name has it, whatever the padding is today.
+/// The names of a worker's claims, with the ordinal as in its name: the padding may have changed since.
 fn claims_of(nodeset: &NodeSet, templates: &[String], worker: &Worker) -> Vec<String> {
     let name = worker.name();
-    let part = match worker.mode {
+    let suffix = match worker.mode {
         Some(ScalingMode::DaemonSet) => worker.pod.labels().get(POD_HOSTNAME).map(String::as_str),
         Some(ScalingMode::StatefulSet) | None => name.rsplit_once('-').map(|(_, number)| number),
     };
-    let names = part.into_iter().flat_map(|part| templates.iter().map(move |template| (template, part)));
-    names.map(|(template, part)| nodeset.claim_name(template, part)).collect()
+    let names =
+        suffix.into_iter().flat_map(|suffix| templates.iter().map(move |template| (template, suffix)));
+    names.map(|(template, suffix)| nodeset.claim_name(template, suffix)).collect()
 }
 
-/// Decides whom a claim should belong to.
+/// Decides the owners of a claim.
 pub fn claim_owners(
     claim: &PersistentVolumeClaim,
     nodeset: &NodeSet,
@@ -96,7 +103,8 @@ pub fn claim_owners(
     };
     let ours = [&nodeset_reference, &pod_reference];
     let is_ours = |owner: &OwnerReference| ours.iter().any(|reference| reference.uid == owner.uid);
-    // An owner of that name that is gone: the claim goes too, and is made anew.
+    // An owner of the same name with another UID was deleted: the garbage collector deletes the claim, and it is
+    // recreated.
     if present
         .iter()
         .any(|owner| !is_ours(owner) && ours.iter().any(|reference| has_name_of(owner, reference)))
@@ -104,20 +112,20 @@ pub fn claim_owners(
         return ClaimOwners::default();
     }
     let policy = nodeset.spec.claim_retention();
-    let goes_with_nodeset = policy.when_deleted == ClaimRetention::Delete;
-    let goes_with_pod = policy.when_scaled == ClaimRetention::Delete;
-    let is_contested = (goes_with_nodeset || goes_with_pod)
+    let with_nodeset = policy.when_deleted == ClaimRetention::Delete;
+    let with_pod = policy.when_scaled == ClaimRetention::Delete;
+    let is_contested = (with_nodeset || with_pod)
         && present.iter().any(|owner| owner.controller == Some(true) && !is_ours(owner));
-    let wanted = match (is_contested, goes_with_pod && leaving) {
+    let desired = match (is_contested, with_pod && leaving) {
         (true, _) => None,
         (false, true) => Some(pod_reference.clone()),
-        (false, false) => goes_with_nodeset.then(|| nodeset_reference.clone()),
+        (false, false) => with_nodeset.then(|| nodeset_reference.clone()),
     };
     let held: Vec<_> = present.iter().filter(|owner| is_ours(owner)).collect();
     let is_up_to_date = held.iter().all(|owner| owner.controller == Some(true))
-        && held.iter().map(|owner| &owner.uid).eq(wanted.iter().map(|owner| &owner.uid));
+        && held.iter().map(|owner| &owner.uid).eq(desired.iter().map(|owner| &owner.uid));
     let others = present.iter().filter(|owner| !is_ours(owner)).cloned();
-    let change = (!is_up_to_date).then(|| others.chain(wanted).collect());
+    let change = (!is_up_to_date).then(|| others.chain(desired).collect());
     ClaimOwners { change, is_contested }
 }
 

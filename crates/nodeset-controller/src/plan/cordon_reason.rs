@@ -1,63 +1,66 @@
-//! What Slurm is told when the operator drains a node, and how such words are known again.
+//! Drain reasons that the operator sets, and how they are recognized.
 
 use crate::node_facts::NodeFacts;
 use slinky_api::labels::annotations::NODE_CORDON_REASON;
 
-/// What every reason of ours begins with.
+/// Prefix of every reason that the operator sets.
 const PREFIX: &str = "slurm-operator: ";
-/// The longest text that is taken from a Kubernetes node, in characters.
-const LONGEST: usize = 256;
-/// Said where there is nothing to say.
+/// Maximum length of text copied from a Kubernetes node, in characters.
+const MAX_LENGTH: usize = 256;
+/// Replaces an empty text.
 const UNKNOWN: &str = "unknown";
 
-/// Whether the operator gave this reason. No reason at all may be anybody's.
+/// Whether the operator set this reason. An empty reason does not count: others drain without a reason too.
 pub fn is_ours(reason: &str) -> bool {
     reason.starts_with(PREFIX)
 }
 
-/// For a pod that has to go.
+/// For a pod that is about to be removed.
 pub fn pending_termination(namespace: &str, pod: &str) -> String {
-    ours(&format!("Pod ({namespace}/{pod}) is pending termination for scale-in"))
+    with_prefix(&format!("Pod ({namespace}/{pod}) is pending termination for scale-in"))
 }
 
-/// For a pod that is on its way out; its own last words are the same.
+/// For a terminating pod; its preStop hook sets the same reason.
 pub fn terminating() -> String {
-    ours("Pod is terminating")
+    with_prefix("Pod is terminating")
 }
 
 /// For a pod that was cordoned by annotation.
 pub fn pod_cordoned(namespace: &str, pod: &str) -> String {
-    ours(&format!("Pod ({namespace}/{pod}) was cordoned"))
+    with_prefix(&format!("Pod ({namespace}/{pod}) was cordoned"))
 }
 
-/// For a pod whose Kubernetes node was cordoned: what the node's annotation says, else what is wrong with the node as
-/// conditions of the `propagated` types tell, in the order of these, else just that.
+/// For a pod whose Kubernetes node was cordoned: the node's annotation, else its true conditions of the `propagated`
+/// types in that order, else a fixed text.
 pub fn node_cordoned(node: &NodeFacts, namespace: &str, pod: &str, propagated: &[String]) -> String {
     if let Some(reason) = node.annotations.get(NODE_CORDON_REASON) {
-        return ours(&one_line(reason));
+        return with_prefix(&one_line(reason));
     }
     let conditions = propagated
         .iter()
         .flat_map(|type_| node.conditions.iter().filter(move |condition| condition.type_ == *type_))
         .filter(|condition| condition.status == "True");
-    let troubles: Vec<_> =
+    let problems: Vec<_> =
         conditions.map(|condition| format!("({}: {})", condition.reason, condition.message)).collect();
-    if troubles.is_empty() {
-        return ours(&format!("Node ({}) was cordoned, Pod ({namespace}/{pod}) must be cordoned", node.name));
+    if problems.is_empty() {
+        return with_prefix(&format!(
+            "Node ({}) was cordoned, Pod ({namespace}/{pod}) must be cordoned",
+            node.name
+        ));
     }
-    ours(&one_line(&troubles.join("; ")))
+    with_prefix(&one_line(&problems.join("; ")))
 }
 
-fn ours(reason: &str) -> String {
+fn with_prefix(reason: &str) -> String {
     let reason = if reason.is_empty() { UNKNOWN } else { reason };
     format!("{PREFIX}{reason}")
 }
 
-/// Anybody's text as Slurm can show it: one line, no control characters, not too long.
+/// Free text as Slurm can show it: one line, no control characters, limited length.
 fn one_line(text: &str) -> String {
     let spaced = text.chars().map(|character| if "\t\n\r".contains(character) { ' ' } else { character });
     let visible: String = spaced.filter(|character| !character.is_control()).collect();
-    visible.trim().chars().take(LONGEST).collect::<String>().trim_end().to_owned()
+    visible.trim().chars().take(MAX_LENGTH).collect::<String>().trim_end().to_owned()
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
-//! Who stays, who leaves and who is missing with one worker on each Kubernetes node that fits.
+//! Which workers stay, are removed or are missing, with one worker on each fitting Kubernetes node.
 
 use super::effect::DeleteReason;
 use super::fit::fit;
 use super::removal_order::removal_order;
-use super::replicas::{BURST, Fate, Place, Replicas, leave_old_mode, why_ended};
+use super::replicas::{BURST, Disposition, Place, Replicas, finished_reason, remove_other_mode};
 use crate::node_facts::{NodeFacts, Nodes, expected_hostname};
 use crate::pod_backoff::RetryTimes;
 use crate::worker::{Cause, Worker};
@@ -13,8 +13,8 @@ use slinky_api::labels::POD_HOSTNAME;
 use slinky_api::v1beta1::ScalingMode;
 use std::collections::BTreeMap;
 
-/// Decides about the workers of all Kubernetes nodes. `spec` is what a pod asks of its node; without it nobody comes or
-/// goes.
+/// Decides about the workers of all Kubernetes nodes. `spec` holds the node requirements of a pod; without it no worker
+/// is created, or removed for its node.
 pub fn daemons(
     workers: &[Worker],
     nodes: &Nodes,
@@ -22,20 +22,22 @@ pub fn daemons(
     retry_times: &RetryTimes,
 ) -> Replicas {
     let mut replicas = Replicas::default();
-    leave_old_mode(&mut replicas, workers, ScalingMode::DaemonSet);
+    remove_other_mode(&mut replicas, workers, ScalingMode::DaemonSet);
     let mut places: BTreeMap<&str, Vec<&Worker>> = BTreeMap::new();
     for worker in workers.iter().filter(|worker| worker.mode == Some(ScalingMode::DaemonSet)) {
         let Some(node) = target_of(&worker.pod) else { continue };
-        // What has ended and is being deleted is as good as gone.
+        // A finished pod that is being deleted does not occupy its node.
         if !(worker.terminating && worker.is_finished()) {
             places.entry(node).or_default().push(worker);
         }
     }
     for (name, workers) in &places {
         if !nodes.contains_key(*name) {
-            // Bound ones are removed with their node; the others would wait for it for ever.
+            // Kubernetes deletes bound pods with their node; unbound ones would stay pending forever.
             let unbound = workers.iter().filter(|worker| worker.node.is_none() && !worker.terminating);
-            unbound.for_each(|worker| replicas.decide(worker, Fate::Clear(DeleteReason::NodeGone, None)));
+            unbound.for_each(|worker| {
+                replicas.set(worker, Disposition::DeleteDirectly(DeleteReason::NodeGone, None));
+            });
         }
     }
     let Some(spec) = spec else {
@@ -44,20 +46,20 @@ pub fn daemons(
     };
     for (name, node) in nodes {
         let fit = fit(spec, node);
-        let there = places.get(name.as_str());
-        // Whoever stays on a node that takes nobody new still counts; whoever is on its way out is not replaced there.
+        let present = places.get(name.as_str());
+        // On a node that accepts no new pods, a pod that stays still counts; a terminating one is not replaced.
         let is_kept =
-            fit.stay && there.is_some_and(|workers| workers.iter().any(|worker| !worker.terminating));
+            fit.stay && present.is_some_and(|workers| workers.iter().any(|worker| !worker.terminating));
         replicas.desired += usize::from(fit.run || is_kept);
-        match there {
+        match present {
             None if fit.run && replicas.missing.len() < BURST => {
                 replicas.missing.push(Place::Node(name.clone()));
             }
             None => {}
-            Some(workers) if fit.stay => one_of(&mut replicas, workers, node, retry_times),
+            Some(workers) if fit.stay => keep_one(&mut replicas, workers, node, retry_times),
             Some(workers) => {
-                let there = workers.iter().filter(|worker| !worker.terminating);
-                there.for_each(|worker| replicas.dismiss(worker));
+                let running = workers.iter().filter(|worker| !worker.terminating);
+                running.for_each(|worker| replicas.remove(worker));
             }
         }
     }
@@ -65,27 +67,33 @@ pub fn daemons(
 }
 
 /// Keeps one of the workers of a Kubernetes node.
-fn one_of(replicas: &mut Replicas, workers: &[&Worker], node: &NodeFacts, retry_times: &RetryTimes) {
+fn keep_one(replicas: &mut Replicas, workers: &[&Worker], node: &NodeFacts, retry_times: &RetryTimes) {
     let mut running = vec![];
     for worker in workers.iter().filter(|worker| !worker.terminating) {
         if worker.is_finished() {
-            replicas.decide(worker, Fate::Clear(why_ended(worker), retry_times.get(&worker.name()).copied()));
+            replicas.set(
+                worker,
+                Disposition::DeleteDirectly(
+                    finished_reason(worker),
+                    retry_times.get(&worker.name()).copied(),
+                ),
+            );
         } else if worker.pod.labels().get(POD_HOSTNAME) != Some(&expected_hostname(node)) {
-            replicas.decide(worker, Fate::Leave(Cause::Update, DeleteReason::Renamed));
+            replicas.set(worker, Disposition::Remove(Cause::Update, DeleteReason::Renamed));
         } else {
             running.push(*worker);
         }
     }
-    // The one with a job stays, else the one that would be removed last. They share a Slurm node: only they themselves
-    // can tell whose job that is.
+    // The worker with a job stays, else the one that would be removed last. They share a Slurm node, so only the
+    // mirrored conditions of the pods show which of them has the job.
     running
         .sort_by(|one, other| other.was_busy().cmp(&one.was_busy()).then_with(|| removal_order(other, one)));
     for worker in running.into_iter().skip(1) {
-        replicas.decide(worker, Fate::Leave(Cause::ScaleIn, DeleteReason::Unwanted));
+        replicas.set(worker, Disposition::Remove(Cause::ScaleIn, DeleteReason::Unwanted));
     }
 }
 
-/// The Kubernetes node that a pod is bound to, or made for.
+/// The Kubernetes node that a pod is bound to, or created for.
 pub fn target_of(pod: &Pod) -> Option<&str> {
     let spec = pod.spec.as_ref()?;
     if let Some(node) = spec.node_name.as_deref().filter(|name| !name.is_empty()) {

@@ -1,16 +1,16 @@
-//! Puts the decisions about one NodeSet together.
+//! Combines the decisions about one NodeSet into a plan.
 
-use super::fit::unreadable_requirement;
+use super::fit::invalid_requirement;
 use super::lifecycle::{Lifecycle, LifecycleDecision};
 use super::membership::{Membership, membership};
 use super::mirror::Mirrors;
-use super::obstacle::MOST_NODES;
-use super::replicas::{Fate, Place, Replicas};
+use super::obstacle::MAX_NODES;
+use super::replicas::{Disposition, Place, Replicas};
 use super::reservation::Schedule;
 use super::update::{Allowance, Update};
 use super::{
     DeleteReason, DeletionWait, Effect, NewPod, Obstacle, Pins, Plan, PodMirror, Revisions, WaitFor, Waiting,
-    claims, daemons, finalizers, job_state, pins, records, replicas, revision, update,
+    claims, daemons, finalizers, job_state, metadata, pins, records, replicas, revision, update,
 };
 use crate::build::{
     Hashes, WorkerTemplate, build_claims, build_daemon_pod, build_numbered_pod, build_revision_data,
@@ -27,56 +27,57 @@ use slinky_api::v1beta1::{NodeSet, ScalingMode, UpdateStrategyType};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// Decides what to do.
+/// Plans the changes for a NodeSet.
 pub fn plan(observed: &Observed, now: Timestamp) -> Plan {
     let nodeset = observed.nodeset.as_ref();
-    // Who is there, and what they should be made from.
+    // The existing workers, and the template for new ones.
     let Membership { mut workers, effects: adoptions } = membership(nodeset, &observed.pods);
-    job_state::hear(&mut workers, &observed.slurm);
+    job_state::update_job_state_from_slurm(&mut workers, &observed.slurm);
     let revisions = revisions(observed, &workers);
-    let (template, mut obstacles) = groundwork(observed, &workers);
-    // Who stays, who leaves, who is missing.
-    let replicas = replicas(observed, &workers, template.as_ref(), &revisions.hash, now);
-    let replicas = replicas.unwrap_or_else(|obstacle| {
-        obstacles.push(obstacle);
-        let mut replicas = Replicas { desired: workers.len(), ..Replicas::default() };
-        replicas.suspend(&workers, &[Cause::Update, Cause::ScaleIn]);
-        replicas
+    let min_ready = SignedDuration::from_secs(nodeset.spec.min_ready_seconds.unwrap_or_default().into());
+    let (template, mut obstacles) = template_and_obstacles(observed);
+    // Which workers stay, which are removed, which are missing.
+    let (replicas, invalid) =
+        replicas(observed, &workers, template.as_ref(), &revisions.hash, (min_ready, now));
+    let claims = claims::decide(observed, &workers, |worker| {
+        matches!(replicas.disposition(worker), Disposition::Remove(_, DeleteReason::Surplus))
     });
-    // How they leave, where they go, and when their nodes are reserved for an update.
-    let lifecycle = lifecycle(observed, &workers, &replicas, now);
+    obstacles.extend(claims.contested.into_iter().map(Obstacle::Contested).chain(invalid));
+    // How workers are drained and deleted, where new ones run, and the reservation for an update.
+    let lifecycle = lifecycle(observed, &workers, &replicas, min_ready, now);
     let pod_spec = template.as_ref().map(WorkerTemplate::pod_spec);
     let pins = pins::pins(nodeset, &workers, &observed.nodes, pod_spec);
     let schedule =
         Schedule { observed, workers: &workers, desired: replicas.desired, hash: &revisions.hash, now };
-    let reservation = schedule.decide();
-    obstacles.extend(reservation.obstacle.map(Obstacle::from));
-    // What follows for the NodeSet itself: nobody comes before it is sure to outlive them.
+    let mut reservation = schedule.decide();
+    obstacles.extend(reservation.obstacle.take().map(Obstacle::from));
+    // The finalizer must be set before the first pod is created: it keeps the NodeSet until its pods are deleted.
     let deletion = is_deleting(nodeset).then(|| finalizers::deletion_wait(observed, &workers));
-    let add_finalizers = finalizers::missing_finalizers(observed, reservation.needs_finalizer);
-    let creates = match template.as_ref().filter(|_| add_finalizers.is_none() && deletion.is_none()) {
-        Some(template) => {
-            creates(observed, template, &replicas, &revisions.hash, pins.as_ref(), &mut obstacles)
-        }
-        None => vec![],
-    };
-    let pods = adoptions.into_iter().chain(creates).chain(lifecycle.effects).collect();
+    let metadata = metadata::metadata_change(observed, &reservation);
+    let lacks_finalizer = metadata.as_ref().is_some_and(|change| change.finalizers.is_some());
+    let template = template.as_ref().filter(|_| !lacks_finalizer && deletion.is_none());
+    let creates = creates(observed, template, &replicas, &revisions.hash, pins.as_ref(), &mut obstacles);
+    let pods = adoptions.into_iter().chain(creates).chain(lifecycle.effects);
     let effects = match deletion {
         None if observed.controller.is_none() => vec![],
         Some(DeletionWait::Nothing) => finalizers::remove_finalizers(observed),
-        None | Some(_) => effects(observed, &workers, &replicas, pods, reservation.effects),
+        // Most important first.
+        None | Some(_) => {
+            let records = records::defunct_records(observed, &workers);
+            pods.chain(claims.effects).chain(records).chain(reservation.effects).collect()
+        }
     };
-    // What pods and Slurm nodes should say, and when to look again.
-    let (slurm, unreachable_for) = (&observed.slurm, observed.unreachable_for);
-    let mirrors = Mirrors { nodeset, slurm, unreachable_for, nodes: &observed.nodes, now };
-    let requeue_after = requeue_after(&workers, &lifecycle.waiting, slurm, min_ready(nodeset), now);
+    // Mirrors, and the next reconcile.
+    let mirrors = Mirrors::new(observed, now);
+    let requeue_after = requeue_after(&workers, &lifecycle.waiting, &observed.slurm, min_ready, now);
     Plan {
         desired: replicas.desired,
-        add_finalizers,
+        min_ready,
+        metadata,
         pod_mirrors: pod_mirrors(&mirrors, &workers, &effects),
         effects,
         node_mirrors: mirrors.slurm_nodes(&workers),
-        requeue_after: [requeue_after, mirrors.patience(&workers)].into_iter().flatten().min(),
+        requeue_after: [requeue_after, mirrors.protect_after(&workers)].into_iter().flatten().min(),
         waiting: lifecycle.waiting,
         deletion,
         reservation: reservation.status,
@@ -91,64 +92,45 @@ fn is_deleting(nodeset: &NodeSet) -> bool {
     nodeset.metadata.deletion_timestamp.is_some()
 }
 
-/// How long a worker has to be ready to count.
-fn min_ready(nodeset: &NodeSet) -> SignedDuration {
-    SignedDuration::from_secs(nodeset.spec.min_ready_seconds.unwrap_or_default().into())
-}
-
-/// What workers are made from, if that can be told, and what stands in the way of workers and their claims.
-fn groundwork(observed: &Observed, workers: &[Worker]) -> (Option<WorkerTemplate>, Vec<Obstacle>) {
+/// The template for new workers, if it can be built, and its obstacles.
+fn template_and_obstacles(observed: &Observed) -> (Option<WorkerTemplate>, Vec<Obstacle>) {
     let mut obstacles = vec![];
     let template = template(observed).map_err(|obstacle| obstacles.push(obstacle)).ok();
-    let unreadable = template.as_ref().and_then(|template| unreadable_requirement(template.pod_spec()));
-    obstacles.extend(unreadable.map(Obstacle::Requirement));
-    obstacles.extend(claims::contested(observed, workers).into_iter().map(Obstacle::Contested));
+    let invalid = template.as_ref().and_then(|template| invalid_requirement(template.pod_spec()));
+    obstacles.extend(invalid.map(Obstacle::Requirement));
     (template, obstacles)
 }
 
-/// How workers leave, stay and come back.
+/// Decides how each worker is drained, deleted or resumed.
 fn lifecycle(
     observed: &Observed,
     workers: &[Worker],
     replicas: &Replicas,
+    min_ready: SignedDuration,
     now: Timestamp,
 ) -> LifecycleDecision {
     let nodeset = &observed.nodeset;
-    let conduct = Lifecycle {
+    let lifecycle = Lifecycle {
         namespace: &nodeset.namespace().unwrap_or_default(),
         slurm: &observed.slurm,
         nodes: &observed.nodes,
         propagated_conditions: &observed.propagated_conditions,
         allowance: Allowance::of(nodeset, replicas.desired),
-        min_ready: min_ready(nodeset),
+        min_ready,
         is_scheduled: nodeset.spec.effective_update_strategy().type_ == UpdateStrategyType::ScheduledUpdate,
         had_slurm: workers.iter().any(Worker::was_registered),
         now,
     };
-    conduct.conduct(workers, replicas)
+    lifecycle.decide(workers, replicas)
 }
 
-/// Everything that needs a batch, in the order of its importance: the `pods`, then what belongs to them.
-fn effects(
-    observed: &Observed,
-    workers: &[Worker],
-    replicas: &Replicas,
-    mut pods: Vec<Effect>,
-    reservation: Vec<Effect>,
-) -> Vec<Effect> {
-    let owns = claims::owns(observed, workers, |worker| {
-        matches!(replicas.fate(worker), Fate::Leave(_, DeleteReason::Surplus))
-    });
-    pods.extend(owns.into_iter().chain(records::defunct_records(observed, workers)).chain(reservation));
-    pods
-}
-
-/// What pods should say. Not those that go: a write would change the version that their end was decided on.
+/// Pod mirrors, except for pods that are deleted: a write would change the resource version that the delete is
+/// conditional on.
 fn pod_mirrors(mirrors: &Mirrors<'_>, workers: &[Worker], effects: &[Effect]) -> Vec<PodMirror> {
     let mut deleted = BTreeSet::new();
     for effect in effects {
-        if let Effect::DeletePod(removal) = effect {
-            deleted.insert(removal.pod.uid.as_str());
+        if let Effect::DeletePod(deletion) = effect {
+            deleted.insert(deletion.pod.uid.as_str());
         }
     }
     let mut mirrors = mirrors.pods(workers);
@@ -156,7 +138,7 @@ fn pod_mirrors(mirrors: &Mirrors<'_>, workers: &[Worker], effects: &[Effect]) ->
     mirrors
 }
 
-/// What workers are made from.
+/// The template for new workers.
 fn template(observed: &Observed) -> Result<WorkerTemplate, Obstacle> {
     let name = &observed.nodeset.spec.controller_ref.name;
     let controller =
@@ -166,7 +148,7 @@ fn template(observed: &Observed) -> Result<WorkerTemplate, Obstacle> {
     Ok(build_template(&observed.nodeset, controller, hashes, &observed.cluster_domain)?)
 }
 
-/// The revision that workers are made from, and what becomes of the others.
+/// The current revision, and the changes to stored ones.
 fn revisions(observed: &Observed, workers: &[Worker]) -> Revisions {
     let data = build_revision_data(&observed.nodeset);
     let bytes = revision_bytes(&data);
@@ -175,26 +157,27 @@ fn revisions(observed: &Observed, workers: &[Worker]) -> Revisions {
     revision::decide(&observed.nodeset, &observed.revisions, &data, &in_use, hash)
 }
 
-/// Who stays, who leaves, who is missing: by numbers and places, then by what is replaced.
+/// Which workers stay, are removed or are missing: first by count and placement, then by rollout. With an obstacle if
+/// the desired number is invalid.
 fn replicas(
     observed: &Observed,
     workers: &[Worker],
     template: Option<&WorkerTemplate>,
     hash: &str,
-    now: Timestamp,
-) -> Result<Replicas, Obstacle> {
+    (min_ready, now): (SignedDuration, Timestamp),
+) -> (Replicas, Option<Obstacle>) {
     let nodeset = observed.nodeset.as_ref();
     if is_deleting(nodeset) {
-        return Ok(replicas::nobody(workers));
+        return (replicas::remove_all(workers), None);
     }
     if observed.controller.is_none() {
-        return Ok(Replicas { desired: workers.len(), ..Replicas::default() });
+        return (Replicas { desired: workers.len(), ..Replicas::default() }, None);
     }
     let mut replicas = match nodeset.spec.scaling_mode {
         ScalingMode::StatefulSet => {
             let desired = usize::try_from(nodeset.spec.replicas).unwrap_or_default();
-            if desired > MOST_NODES {
-                return Err(Obstacle::Replicas(desired));
+            if desired > MAX_NODES {
+                return (Replicas::undecided(workers), Some(Obstacle::Replicas(desired)));
             }
             replicas::numbered(workers, desired, &observed.retry_times)
         }
@@ -204,37 +187,39 @@ fn replicas(
         }
     };
     if template.is_some() {
-        let (slurm, min_ready) = (&observed.slurm, min_ready(nodeset));
+        let slurm = &observed.slurm;
         let allowance = Allowance::of(nodeset, replicas.desired);
         Update { nodeset, workers, hash, slurm, allowance, min_ready, now }.choose(&mut replicas);
     } else {
-        // Numbers need no template; who fits where, and who is outdated, does.
-        let daemons = nodeset.spec.scaling_mode == ScalingMode::DaemonSet;
-        let open = if daemons { [Cause::Update, Cause::ScaleIn].as_slice() } else { &[Cause::Update] };
-        replicas.suspend(workers, open);
+        // The number of workers does not depend on the template; node fit and outdated revisions do.
+        let is_daemon_set = nodeset.spec.scaling_mode == ScalingMode::DaemonSet;
+        let undecidable =
+            if is_daemon_set { [Cause::Update, Cause::ScaleIn].as_slice() } else { &[Cause::Update] };
+        replicas.leave_undecided(workers, undecidable);
     }
-    Ok(replicas)
+    (replicas, None)
 }
 
-/// The pods to make. One that cannot be built keeps none of the others from being made.
+/// The pods to create, none without `template`. A pod that cannot be built does not block the others.
 fn creates(
     observed: &Observed,
-    template: &WorkerTemplate,
+    template: Option<&WorkerTemplate>,
     replicas: &Replicas,
     hash: &str,
     pins: Option<&Pins>,
     obstacles: &mut Vec<Obstacle>,
 ) -> Vec<Effect> {
+    let Some(template) = template else { return vec![] };
     let built = replicas.missing.iter().map(|place| new_pod(observed, template, place, hash, pins));
     let mut creates = vec![];
-    let mut refused = None;
+    let mut failed = None;
     for result in built {
         match result {
             Ok(new) => creates.push(Effect::CreatePod(Box::new(new))),
-            Err(obstacle) => refused = Some(obstacle),
+            Err(obstacle) => failed = Some(obstacle),
         }
     }
-    obstacles.extend(refused);
+    obstacles.extend(failed);
     creates
 }
 
@@ -255,8 +240,8 @@ fn new_pod(
         Place::Node(name) => {
             let hostname = observed.nodes.get(name).map(|node| expected_hostname(node)).unwrap_or_default();
             let pod = build_daemon_pod(template, nodeset, name, &hostname, hash)?;
-            let plain = name.split('.').next() == Some(hostname.as_str());
-            (pod, hostname, plain)
+            let names_its_node = name.split('.').next() == Some(hostname.as_str());
+            (pod, hostname, names_its_node)
         }
     };
     let claims = build_claims(template, nodeset, &part);
@@ -264,8 +249,8 @@ fn new_pod(
     Ok(NewPod { name, pod, names_its_node, claims })
 }
 
-/// When to look again although nothing that is watched changed: somebody will have been ready for long enough, or may be
-/// replaced.
+/// When to reconcile again although no watched object changed: a worker becomes available, its backoff ends, or it has
+/// been unregistered for too long.
 fn requeue_after(
     workers: &[Worker],
     waiting: &[Waiting],
@@ -273,7 +258,7 @@ fn requeue_after(
     min_ready: SignedDuration,
     now: Timestamp,
 ) -> Option<Duration> {
-    let matures = workers
+    let available = workers
         .iter()
         .filter(|worker| worker.is_healthy() && !worker.is_available(min_ready, now))
         .filter_map(|worker| worker.ready?.since.map(|since| min_ready - now.duration_since(since)));
@@ -281,7 +266,7 @@ fn requeue_after(
         WaitFor::Backoff(time) => Some(time.duration_since(now)),
         WaitFor::Drain | WaitFor::Slurm | WaitFor::LostJob | WaitFor::Others => None,
     });
-    let unregistered = update::becomes_overdue(workers, slurm, now);
-    let next = matures.chain(retries).chain(unregistered).min()?;
+    let unregistered = update::next_unregistered(workers, slurm, now);
+    let next = available.chain(retries).chain(unregistered).min()?;
     Some(Duration::from_secs(1) + Duration::try_from(next).unwrap_or_default())
 }

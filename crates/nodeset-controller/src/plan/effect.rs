@@ -1,5 +1,5 @@
-//! What a plan is made of. Effects are writes that another decision could contradict: they go into a batch. Mirrors only
-//! repeat what was observed.
+//! Writes that a plan consists of. Effects can conflict with other decisions and need a batch. Mirrors only copy
+//! observed state.
 
 use crate::worker::{Cause, PodRef};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PodCondition};
@@ -8,60 +8,60 @@ use serde_json::Value;
 use slurm_rest::{NodeUpdate, ReservationRequest};
 use std::collections::BTreeMap;
 
-/// One write, or several of which each needs the one before, that nobody else may contradict at the same time.
+/// One write, or a sequence of dependent writes, that needs a batch.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
-    /// Lets the NodeSet go, or takes back one reason to keep it.
+    /// Sets the finalizers of the NodeSet, to remove some.
     SetFinalizers {
-        /// All finalizers that are left.
+        /// All remaining finalizers.
         finalizers: Vec<String>,
     },
     /// Makes the NodeSet the controller of a pod that has none.
     AdoptPod(PodRef),
-    /// Gives up a pod that is not ours by its labels or name.
+    /// Releases a pod that the NodeSet controls but does not select.
     ReleasePod(PodRef),
-    /// Makes a pod, and before it the claims that it lacks.
+    /// Creates the missing claims of a pod, then the pod.
     CreatePod(Box<NewPod>),
     /// Marks a pod, then drains its Slurm node.
     Cordon {
         /// The pod.
         pod: PodRef,
-        /// Why; the mark stays as it is if it says so already.
+        /// Why; a mark with this cause is not rewritten.
         cause: Cause,
-        /// Whether a person had cordoned it before, which the mark must not hide.
+        /// Whether a person had cordoned it before, which the mark records.
         person: bool,
-        /// The drain; `None` if the node is drained, or there is none.
+        /// The drain; `None` if the node is already drained or does not exist.
         drain: Option<Drain>,
     },
-    /// Drains a Slurm node whose pod carries no mark of ours: a person cordoned it, or it is ending.
+    /// Drains a Slurm node whose pod has no mark: a person cordoned it, or it is terminating.
     Drain(Drain),
-    /// Takes the mark off a pod, then puts its Slurm node back to work.
+    /// Removes the mark of a pod, then undrains or resumes its Slurm node.
     Uncordon {
         /// The pod.
         pod: PodRef,
-        /// Whether there is a mark to take off.
+        /// Whether there is a mark to remove.
         unmark: bool,
         /// Whether a person had cordoned it before: then it stays cordoned.
         person: bool,
-        /// What to undo in Slurm.
+        /// The write in Slurm.
         undo: Option<Undo>,
     },
     /// Deletes a pod.
     DeletePod(PodDeletion),
-    /// Gives a claim its owners.
+    /// Sets the owner references of a claim.
     SetClaimOwners {
         /// The claim's name.
         claim: String,
-        /// Its identity.
+        /// Its UID.
         uid: String,
-        /// Its version.
+        /// Its resource version.
         version: String,
-        /// All owners that it then has.
+        /// All its owner references.
         owners: Vec<OwnerReference>,
     },
-    /// Makes or changes a reservation.
+    /// Creates or updates a reservation.
     PutReservation(Box<ReservationRequest>),
-    /// Changes the nodes of a reservation that has begun.
+    /// Changes the nodes of an active reservation.
     SetReservationNodes {
         /// The reservation.
         name: String,
@@ -70,99 +70,99 @@ pub enum Effect {
     },
     /// Deletes the reservation of this name.
     DeleteReservation(String),
-    /// Deletes the record of a Slurm node that no pod stands behind.
+    /// Deletes the record of a Slurm node without pod.
     DeleteNodeRecord {
         /// The node.
         node: String,
-        /// The pod that it once was, for people.
+        /// The pod that ran it, for events and logs.
         pod: String,
         /// The Kubernetes node of that pod.
         host: String,
     },
 }
 
-/// A pod to make.
+/// A pod to create.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewPod {
     /// Its name.
     pub name: String,
-    /// All of it, what the user wrote included.
+    /// The whole manifest, including the user's template.
     pub pod: Value,
-    /// Whether its Slurm node is named by its own name. Where it is not, two pods could meet in Slurm, and making one is
-    /// more than a create.
+    /// Whether its Slurm node has a name that only this pod can have. Otherwise two pods could share a Slurm node, and
+    /// the create can conflict with other batches.
     pub names_its_node: bool,
     /// The claims that it needs.
     pub claims: Vec<PersistentVolumeClaim>,
 }
 
-/// A drain to order.
+/// A drain of a Slurm node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Drain {
     /// The Slurm node.
     pub node: String,
-    /// Why, prefix included; empty to keep the reason of somebody else.
+    /// The reason with prefix; empty to keep a foreign reason.
     pub reason: String,
 }
 
-/// Something of ours to take back in Slurm.
+/// A write that puts a Slurm node back in service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Undo {
-    /// Ends the drain of this node.
+    /// Undrains this node.
     Undrain(String),
-    /// Puts this node, which is down, back to work.
+    /// Resumes this node, which is down.
     Resume(String),
 }
 
 /// A pod to delete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodDeletion {
-    /// Exactly this version.
+    /// The version that the write is conditional on.
     pub pod: PodRef,
-    /// What has to be seen right before.
+    /// What a live read of Slurm must show right before the delete.
     pub evidence: Evidence,
-    /// Why, for people.
+    /// Why, for events and logs.
     pub why: DeleteReason,
 }
 
-/// What has to be seen in Slurm, in a read made inside the batch, before a pod is deleted.
+/// What a read of Slurm inside the batch must show before a pod is deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Evidence {
-    /// Nothing: its slurmd never started, or has ended.
+    /// Nothing: its slurmd never started, or has exited.
     NotNeeded,
-    /// That Slurm still is not expected.
+    /// No RestApi is configured, still.
     SlurmNotExpected,
-    /// That there is no such node.
+    /// This node does not exist.
     Absent(String),
-    /// That this node is drained and has no job.
+    /// This node is drained and has no job.
     Drained(String),
 }
 
 /// Why a pod is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeleteReason {
-    /// The NodeSet was made smaller. The only way to go that may take claims along.
+    /// The NodeSet was scaled in: the only reason for which claims may be deleted too.
     Surplus,
-    /// It has no place any more: the NodeSet is being deleted or has another scaling mode, or its Kubernetes node does not
-    /// fit or has another worker.
+    /// It has no place any more: the NodeSet is being deleted or changed its scaling mode, or its Kubernetes node does
+    /// not fit or has another worker.
     Unwanted,
-    /// It has an old template.
+    /// It has an old revision.
     Outdated,
     /// It failed.
     Failed,
-    /// It ended.
+    /// It succeeded.
     Succeeded,
-    /// Its hostname should be another one.
+    /// Its Kubernetes node now requires another hostname.
     Renamed,
-    /// It is healthy, and Slurm has no such node.
+    /// It is healthy, and not registered in Slurm.
     Unregistered,
-    /// Its Kubernetes node is gone before it was bound to it.
+    /// Its Kubernetes node was deleted before it was bound.
     NodeGone,
 }
 
-/// What a pod should say of its Slurm node, where it says something else.
+/// A pod update that mirrors its Slurm node. Holds differences only.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PodMirror {
-    /// Exactly this version.
+    /// The version that the write is conditional on.
     pub pod: PodRef,
     /// Labels to set, or to remove.
     pub labels: BTreeMap<String, Option<String>>,
@@ -174,22 +174,22 @@ pub struct PodMirror {
     pub ended: Vec<String>,
 }
 
-/// What a Slurm node should say of its pod, where it says something else.
+/// A Slurm node update that mirrors its pod. Holds differences only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeMirror {
     /// The node.
     pub node: String,
-    /// What to tell.
+    /// The update.
     pub update: NodeUpdate,
 }
 
 impl Effect {
-    /// Whether this makes a pod.
+    /// Whether this creates a pod.
     pub const fn is_create(&self) -> bool {
         matches!(self, Self::CreatePod(_))
     }
 
-    /// Whether this makes a pod, and nothing else that two batches could disagree about.
+    /// Whether this only creates a pod with a Slurm node of its own, which cannot conflict with another batch.
     pub fn only_creates(&self) -> bool {
         matches!(self, Self::CreatePod(new) if new.names_its_node)
     }

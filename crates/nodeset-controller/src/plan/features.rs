@@ -1,4 +1,5 @@
-//! What a Slurm node should say of its pod and its Kubernetes node: features, place in the network, and who it is.
+//! Slurm node attributes that come from the pod and its Kubernetes node: features, topology, and the comment with the
+//! pod's identity.
 
 use crate::slurm::NodeLookup;
 use crate::worker::Worker;
@@ -9,8 +10,8 @@ use slinky_api::v1beta1::NodeSet;
 use slurm_rest::Node;
 use std::collections::BTreeSet;
 
-/// The features that a node should have, available and active, where it has others. `annotation` is what its Kubernetes
-/// node lists, separated by commas. Features without our prefix are somebody else's and stay.
+/// The desired available and active features of a Slurm node, if they differ. `annotation` is the comma-separated list
+/// of its Kubernetes node. Features without our prefix are set by others and stay.
 pub fn desired_features(node: &Node, annotation: Option<&str>) -> Option<(Vec<String>, Vec<String>)> {
     let listed =
         annotation.unwrap_or_default().split(',').map(str::trim).filter(|feature| !feature.is_empty());
@@ -31,49 +32,53 @@ fn cleaned(features: &[String]) -> BTreeSet<String> {
     features.filter(|feature| !feature.is_empty()).map(str::to_owned).collect()
 }
 
-/// The topology that a node should have, where it has another. `host` is what its Kubernetes node says, and `told` what
-/// its pod says that we said before.
+/// The desired topology of a Slurm node, if it differs. `host` is the annotation of its Kubernetes node, `recorded` the
+/// one of its pod: the topology that the operator has set.
 ///
-/// Slurm takes a node without topology out of its network. So only a topology that came from us is ever taken back.
-pub fn desired_topology(node: &Node, host: Option<&str>, told: Option<&str>) -> Option<String> {
-    let wanted = match (host.unwrap_or_default(), told.unwrap_or_default()) {
+/// Slurm removes a node without topology from its network. So only a topology set by the operator is ever cleared.
+pub fn desired_topology(node: &Node, host: Option<&str>, recorded: Option<&str>) -> Option<String> {
+    let desired = match (host.unwrap_or_default(), recorded.unwrap_or_default()) {
         ("", "") => return None,
-        (wanted, _) => wanted,
+        (desired, _) => desired,
     };
-    (node.topology != wanted).then(|| wanted.to_owned())
+    (node.topology != desired).then(|| desired.to_owned())
 }
 
-/// What a pod should say of its topology. It remembers the one that we gave until Slurm is seen without it.
-pub fn told_topology<'a>(host: Option<&'a str>, told: Option<&'a str>, slurm: NodeLookup<'_>) -> &'a str {
+/// The topology to record on a pod. The one that the operator set stays recorded until Slurm no longer has it.
+pub fn recorded_topology<'a>(
+    host: Option<&'a str>,
+    recorded: Option<&'a str>,
+    slurm: NodeLookup<'_>,
+) -> &'a str {
     let host = host.unwrap_or_default();
-    let taken_back = match slurm {
+    let is_cleared = match slurm {
         NodeLookup::Unknown => false,
         NodeLookup::Absent => true,
         NodeLookup::Present(node) => node.topology.is_empty(),
     };
-    if host.is_empty() && !taken_back { told.unwrap_or_default() } else { host }
+    if host.is_empty() && !is_cleared { recorded.unwrap_or_default() } else { host }
 }
 
-/// Who a Slurm node is in Kubernetes, as its comment says.
+/// The pod of a Slurm node, as stored in the node's comment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodInfo {
     /// The pod's namespace.
     pub namespace: String,
-    /// The pod.
+    /// The pod's name.
     pub pod_name: String,
     /// Its Kubernetes node.
     pub node: String,
     /// Its NodeSet.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub node_set_name: String,
-    /// The identity of that.
+    /// UID of the NodeSet.
     #[serde(rename = "nodeSetUID", skip_serializing_if = "String::is_empty")]
     pub node_set_uid: String,
 }
 
 impl PodInfo {
-    /// Who a worker on this Kubernetes node is.
+    /// The info of a worker on this Kubernetes node.
     pub fn of(nodeset: &NodeSet, worker: &Worker, node: &str) -> Self {
         Self {
             namespace: worker.pod.namespace().unwrap_or_default(),
@@ -84,19 +89,19 @@ impl PodInfo {
         }
     }
 
-    /// Reads a comment; `None` if it is about something else.
+    /// Parses a comment; `None` if it has another content.
     pub fn parse(comment: &str) -> Option<Self> {
         serde_json::from_str(comment).ok()
     }
 
-    /// Whether a comment says this, in whatever form.
+    /// Whether a comment holds this info, in any JSON form.
     pub fn is_in(&self, comment: &str) -> bool {
-        Self::parse(comment).is_some_and(|said| said == *self)
+        Self::parse(comment).is_some_and(|info| info == *self)
     }
 
-    /// The comment that says this.
+    /// The comment with this info.
     pub fn to_comment(&self) -> String {
-        // Texts alone can always be written.
+        // Serializing strings cannot fail.
         serde_json::to_string(self).unwrap_or_default()
     }
 }

@@ -1,8 +1,9 @@
-//! How a NodeSet goes: its workers first, then the job records that name its partition, then the NodeSet itself. And how
-//! the partition goes of a NodeSet that stays.
+//! Finalizers of a NodeSet: its workers are deleted first, then job records that name its partition must expire, then
+//! the NodeSet is deleted. Also whether the partition of a remaining NodeSet may be removed.
 //!
-//! slurmctld ends jobs whose partition it is told to forget, and some releases crash over a mere record. Whoever writes
-//! slurm.conf keeps a partition that nobody wants any more, closed to new jobs, until it is said here that it may go.
+//! slurmctld kills jobs whose partition is removed from slurm.conf, and some releases crash on a leftover job record.
+//! The Controller's reconciler keeps an unwanted partition in slurm.conf, closed to new jobs, until it is reported
+//! removable.
 
 use super::effect::Effect;
 use super::update::reservation_name;
@@ -13,39 +14,39 @@ use kube::ResourceExt;
 use slinky_api::labels::{RESERVATION_FINALIZER, TRUE, WORKERS_FINALIZER, annotations};
 use slinky_api::v1beta1::NodeSet;
 
-/// What a NodeSet that is being deleted waits for.
+/// What blocks the deletion of a NodeSet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeletionWait {
-    /// So many workers.
+    /// This many workers.
     Workers(usize),
-    /// So many job records that name its partition.
+    /// This many job records that name its partition.
     Jobs(usize),
-    /// Its partition, which still takes new jobs, or may do so.
+    /// Its partition, which accepts new jobs, or may accept them.
     Open,
-    /// Word from Slurm.
+    /// Slurm to answer.
     Slurm,
-    /// Nothing.
+    /// Nothing: it can be deleted.
     Nothing,
 }
 
-/// What becomes of the partition of a NodeSet that stays.
+/// Whether the partition of a remaining NodeSet may be removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PartitionState {
-    /// It is wanted, or none of ours.
+    /// It is wanted, or defined elsewhere.
     NotDue,
-    /// Nobody can tell.
+    /// Slurm does not report jobs or partitions.
     Unknown,
-    /// It stays: it still takes new jobs.
+    /// Not yet: it still accepts new jobs.
     Open,
-    /// It stays: so many job records name it.
+    /// Not yet: this many job records name it.
     Named(usize),
-    /// It may go: nobody names it.
+    /// It may be removed: no job record names it.
     Unnamed,
-    /// It may go: somebody says so.
+    /// It may be removed: an annotation forces it.
     Forced,
 }
 
-/// What becomes of the partition of a NodeSet that stays.
+/// Decides whether the partition of a remaining NodeSet may be removed.
 pub fn partition_state(observed: &Observed) -> PartitionState {
     let nodeset = &observed.nodeset;
     let Some(controller) = &observed.controller else { return PartitionState::Unknown };
@@ -57,7 +58,7 @@ pub fn partition_state(observed: &Observed) -> PartitionState {
         return PartitionState::Forced;
     }
     let jobs = match &observed.slurm {
-        // Jobs come and go all the same where nobody can be asked about them.
+        // Without RestApi jobs cannot be listed, and may still exist.
         View::NotExpected | View::Unknown { .. } => return PartitionState::Unknown,
         View::Known(known) => known.snapshot.jobs.as_ref(),
     };
@@ -70,23 +71,23 @@ pub fn partition_state(observed: &Observed) -> PartitionState {
     }
 }
 
-/// Whether another NodeSet that stays goes by the same name in Slurm: it takes the partition over.
+/// Whether another, remaining NodeSet has the same name in Slurm: then it takes over the partition.
 fn is_shared(observed: &Observed) -> bool {
     let (uid, name) = (&observed.nodeset.metadata.uid, observed.nodeset.slurm_name());
-    let mut staying = observed.siblings.iter().filter(|set| set.metadata.deletion_timestamp.is_none());
-    staying.any(|set| set.metadata.uid != *uid && set.slurm_name() == name)
+    let mut remaining = observed.siblings.iter().filter(|set| set.metadata.deletion_timestamp.is_none());
+    remaining.any(|set| set.metadata.uid != *uid && set.slurm_name() == name)
 }
 
 fn is_set(nodeset: &NodeSet, annotation: &str) -> bool {
     nodeset.annotations().get(annotation).is_some_and(|value| value == TRUE)
 }
 
-/// Whether a NodeSet that is being deleted is to go whatever it leaves behind.
+/// Whether an annotation forces the deletion of a NodeSet without waiting for workers and jobs.
 pub fn is_force_deleted(nodeset: &NodeSet) -> bool {
     is_set(nodeset, annotations::FORCE_DELETE)
 }
 
-/// What a NodeSet that is being deleted waits for.
+/// Decides what blocks the deletion of a NodeSet.
 pub fn deletion_wait(observed: &Observed, workers: &[Worker]) -> DeletionWait {
     let nodeset = &observed.nodeset;
     let cluster =
@@ -116,27 +117,27 @@ pub fn deletion_wait(observed: &Observed, workers: &[Worker]) -> DeletionWait {
     }
 }
 
-/// What ends a NodeSet that waits for nothing any more.
+/// The last effects of a NodeSet whose deletion is no longer blocked.
 pub fn remove_finalizers(observed: &Observed) -> Vec<Effect> {
     let nodeset = &observed.nodeset;
     let ours = [RESERVATION_FINALIZER, WORKERS_FINALIZER];
-    let left: Vec<_> =
+    let finalizers: Vec<_> =
         nodeset.finalizers().iter().filter(|name| !ours.contains(&name.as_str())).cloned().collect();
-    if left.len() == nodeset.finalizers().len() {
+    if finalizers.len() == nodeset.finalizers().len() {
         return vec![];
     }
     let reserved = nodeset.finalizers().iter().any(|name| name == RESERVATION_FINALIZER);
     let known = matches!(observed.slurm, View::Known(_));
-    let unreserve = (reserved && known).then(|| Effect::DeleteReservation(reservation_name(nodeset)));
-    unreserve.into_iter().chain([Effect::SetFinalizers { finalizers: left }]).collect()
+    let delete_reservation =
+        (reserved && known).then(|| Effect::DeleteReservation(reservation_name(nodeset)));
+    delete_reservation.into_iter().chain([Effect::SetFinalizers { finalizers }]).collect()
 }
 
-/// The finalizers that keep a NodeSet from vanishing before its workers, and before what it `reserves`; `None` if it has
-/// them, or is on its way out.
-pub fn missing_finalizers(observed: &Observed, reserves: bool) -> Option<Vec<String>> {
-    let held = observed.nodeset.finalizers();
-    let deleting = observed.nodeset.metadata.deletion_timestamp.is_some();
-    let wanted = [WORKERS_FINALIZER].into_iter().chain(reserves.then_some(RESERVATION_FINALIZER));
-    let missing: Vec<_> = wanted.map(str::to_owned).filter(|name| !held.contains(name)).collect();
-    (!deleting && !missing.is_empty()).then(|| [held, &missing].concat())
+/// All finalizers of the NodeSet with those it lacks: for its workers, and for a reservation if it `needs_reservation`.
+/// `None` if none is missing.
+pub fn missing_finalizers(nodeset: &NodeSet, needs_reservation: bool) -> Option<Vec<String>> {
+    let present = nodeset.finalizers();
+    let desired = [WORKERS_FINALIZER].into_iter().chain(needs_reservation.then_some(RESERVATION_FINALIZER));
+    let missing: Vec<_> = desired.map(str::to_owned).filter(|name| !present.contains(name)).collect();
+    (!missing.is_empty()).then(|| [present, &missing].concat())
 }

@@ -1,4 +1,4 @@
-//! A NodeSet with its surroundings, for tests: what is there, and what is planned.
+//! Test fixture: an observed NodeSet with its pods, nodes and Slurm cluster, and the plan for it.
 
 use super::testing::{minute, pod};
 use super::{Effect, Evidence, Plan, plan};
@@ -15,15 +15,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What is there.
+/// An observation that tests build step by step.
 pub struct Fixture {
-    /// All of it.
+    /// The observation.
     pub observed: Observed,
     hash: String,
 }
 
 impl Fixture {
-    /// A NodeSet that is held, its Controller, a Kubernetes node, and a Slurm without nodes.
+    /// A NodeSet with finalizer, its Controller, a Kubernetes node, and a Slurm cluster without nodes.
     pub fn new(change: &Value) -> Self {
         let mut nodeset = nodeset(change);
         nodeset.metadata.finalizers = Some(vec![WORKERS_FINALIZER.to_owned()]);
@@ -48,7 +48,7 @@ impl Fixture {
         Self { observed, hash }.host("node-a", &json!({}))
     }
 
-    /// With so many workers that serve, of the current revision, each an idle Slurm node.
+    /// With this many available workers of the current revision, each with an idle Slurm node.
     pub fn workers(mut self, count: usize) -> Self {
         for ordinal in 0..count {
             let name = format!("{}-{ordinal}", self.name());
@@ -61,7 +61,7 @@ impl Fixture {
         kube::ResourceExt::name_any(self.observed.nodeset.as_ref())
     }
 
-    /// With a worker like this, or with one changed.
+    /// With this worker, or with this worker replaced.
     pub fn worker(mut self, name: &str, change: &Value) -> Self {
         let owner = controller_reference(self.observed.nodeset.as_ref()).unwrap();
         let mut labels = json!(selector_labels(self.observed.nodeset.as_ref()));
@@ -74,9 +74,9 @@ impl Fixture {
             },
         });
         super::testing::merge(&mut base, change);
-        let made = pod(name, &base);
+        let worker = pod(name, &base);
         self.observed.pods.retain(|other| other.metadata.name.as_deref() != Some(name));
-        self.observed.pods.push(made);
+        self.observed.pods.push(worker);
         self
     }
 
@@ -111,7 +111,7 @@ impl Fixture {
         })
     }
 
-    /// With a job that runs on this node until then at the latest.
+    /// With a job on this Slurm node that ends by `deadline`.
     pub fn job_until(self, node: &str, deadline: Deadline) -> Self {
         self.snapshot(|snapshot| {
             let jobs = snapshot.jobs.get_or_insert_with(Jobs::default);
@@ -119,7 +119,7 @@ impl Fixture {
         })
     }
 
-    /// With so many job records that name a partition.
+    /// With this many job records that name a partition.
     pub fn jobs(self, partition: &str, records: usize) -> Self {
         self.snapshot(|snapshot| {
             let jobs = snapshot.jobs.get_or_insert_with(Jobs::default);
@@ -127,7 +127,7 @@ impl Fixture {
         })
     }
 
-    /// With these partitions taking new jobs, and no others.
+    /// With only these partitions accepting new jobs.
     pub fn open(self, partitions: &[&str]) -> Self {
         self.snapshot(|snapshot| {
             let jobs = snapshot.jobs.get_or_insert_with(Jobs::default);
@@ -136,20 +136,20 @@ impl Fixture {
     }
 
     fn snapshot(mut self, change: impl FnOnce(&mut Snapshot)) -> Self {
-        let View::Known(known) = &mut self.observed.slurm else { panic!("Slurm is not known") };
+        let View::Known(known) = &mut self.observed.slurm else { panic!("Slurm is unreachable") };
         let mut snapshot = (*known.snapshot).clone();
         change(&mut snapshot);
         known.snapshot = Arc::new(snapshot);
         self
     }
 
-    /// With this known of Slurm.
+    /// With this view of Slurm.
     pub fn view(mut self, view: View) -> Self {
         self.observed.slurm = view;
         self
     }
 
-    /// With Slurm out of reach.
+    /// With Slurm unreachable.
     pub fn unknown(self) -> Self {
         self.view(View::unreachable("slurmrestd cannot be reached".to_owned()))
     }
@@ -163,23 +163,23 @@ impl Fixture {
         self
     }
 
-    /// What is planned, an hour after the pods were made.
+    /// The plan an hour after the pods were created.
     pub fn plan(&self) -> Plan {
         plan(&self.observed, minute(60))
     }
 
-    /// What is planned, in short.
+    /// The planned effects, summarized.
     pub fn effects(&self) -> Vec<String> {
-        self.plan().effects.iter().map(short).collect()
+        self.plan().effects.iter().map(summarize).collect()
     }
 }
 
-/// An effect in a few words.
-pub fn short(effect: &Effect) -> String {
+/// A one-line summary of an effect.
+pub fn summarize(effect: &Effect) -> String {
     match effect {
-        Effect::SetFinalizers { finalizers } => format!("release to {finalizers:?}"),
+        Effect::SetFinalizers { finalizers } => format!("set finalizers {finalizers:?}"),
         Effect::AdoptPod(pod) => format!("adopt {}", pod.name),
-        Effect::ReleasePod(pod) => format!("disown {}", pod.name),
+        Effect::ReleasePod(pod) => format!("release {}", pod.name),
         Effect::CreatePod(new) => format!("create {}", new.name),
         Effect::Cordon { pod, cause, drain, .. } => {
             let drain =
@@ -192,19 +192,19 @@ pub fn short(effect: &Effect) -> String {
             let undo = undo.as_ref().map(|undo| format!("{undo:?}")).unwrap_or_default();
             format!("{unmark}{} {undo}", pod.name)
         }
-        Effect::DeletePod(removal) => {
-            let evidence = match &removal.evidence {
-                Evidence::NotNeeded => "needless",
+        Effect::DeletePod(deletion) => {
+            let evidence = match &deletion.evidence {
+                Evidence::NotNeeded => "no evidence needed",
                 Evidence::SlurmNotExpected => "no slurm",
                 Evidence::Absent(_) => "absent",
                 Evidence::Drained(_) => "drained",
             };
-            format!("delete {} ({:?}, {evidence})", removal.pod.name, removal.why)
+            format!("delete {} ({:?}, {evidence})", deletion.pod.name, deletion.why)
         }
-        Effect::SetClaimOwners { claim, .. } => format!("own {claim}"),
+        Effect::SetClaimOwners { claim, .. } => format!("set owners of {claim}"),
         Effect::PutReservation(request) => format!("reserve {}", request.name),
         Effect::SetReservationNodes { name, .. } => format!("reserve nodes {name}"),
-        Effect::DeleteReservation(name) => format!("unreserve {name}"),
-        Effect::DeleteNodeRecord { node, .. } => format!("forget {node}"),
+        Effect::DeleteReservation(name) => format!("delete reservation {name}"),
+        Effect::DeleteNodeRecord { node, .. } => format!("delete record {node}"),
     }
 }

@@ -1,21 +1,21 @@
-//! Whether a worker has work, and until when. Pods tell that late: what Slurm says comes first.
+//! Whether a worker has jobs, and until when. Pod annotations lag behind, so live Slurm data takes precedence.
 
 use crate::slurm::{NodeLookup, View};
-use crate::worker::{Work, Worker};
+use crate::worker::{JobState, Worker};
 use jiff::Timestamp;
 use jiff::civil::date;
 use jiff::tz::Offset;
 use slurm_rest::Deadline;
 
-/// What Slurm tells of the end of a worker's work.
-pub enum Told {
-    /// Nothing: what was told before still stands.
-    Nothing,
-    /// This, or that there is no work.
-    This(Option<Timestamp>),
+/// When the jobs of a worker end, according to Slurm.
+pub enum JobEnd {
+    /// Slurm does not say: the last known end still applies.
+    Unknown,
+    /// This time at the latest; `None` if there is no job.
+    Known(Option<Timestamp>),
 }
 
-/// What is known of the Slurm node of a worker.
+/// The Slurm node of a worker.
 pub fn lookup<'v>(slurm: &'v View, worker: &Worker) -> NodeLookup<'v> {
     if worker.was_registered() {
         slurm.lookup_registered(&worker.slurm_name)
@@ -24,35 +24,35 @@ pub fn lookup<'v>(slurm: &'v View, worker: &Worker) -> NodeLookup<'v> {
     }
 }
 
-/// When the work of a worker is over, as Slurm has it.
-pub fn end(slurm: &View, worker: &Worker) -> Told {
-    let Some(snapshot) = slurm.snapshot() else { return Told::Nothing };
+/// When the jobs of a worker end, according to Slurm.
+pub fn job_end(slurm: &View, worker: &Worker) -> JobEnd {
+    let Some(snapshot) = slurm.snapshot() else { return JobEnd::Unknown };
     match (slurm.lookup(&worker.slurm_name), &snapshot.jobs) {
-        (NodeLookup::Present(node), None) if !node.is_busy() => Told::This(None),
+        (NodeLookup::Present(node), None) if !node.is_busy() => JobEnd::Known(None),
         (NodeLookup::Present(_), Some(jobs)) => {
             let deadline = jobs.deadlines.get(&worker.slurm_name).map(|deadline| match deadline {
                 Deadline::At(time) => *time,
-                Deadline::Never => never(),
+                Deadline::Never => far_future(),
             });
-            Told::This(deadline)
+            JobEnd::Known(deadline)
         }
-        (NodeLookup::Present(_) | NodeLookup::Absent | NodeLookup::Unknown, _) => Told::Nothing,
+        (NodeLookup::Present(_) | NodeLookup::Absent | NodeLookup::Unknown, _) => JobEnd::Unknown,
     }
 }
 
-/// Stands for a job without end.
-fn never() -> Timestamp {
+/// The end of a job without time limit.
+fn far_future() -> Timestamp {
     Offset::UTC.to_timestamp(date(9999, 1, 1).at(0, 0, 0, 0)).unwrap_or(Timestamp::MAX)
 }
 
-/// Brings what the pods say of their work up to date.
-pub fn hear(workers: &mut [Worker], slurm: &View) {
+/// Overrides the job state from pod annotations with live Slurm data.
+pub fn update_job_state_from_slurm(workers: &mut [Worker], slurm: &View) {
     for worker in workers {
         let NodeLookup::Present(node) = slurm.lookup(&worker.slurm_name) else { continue };
-        let otherwise = if node.is_busy() { Work::Something } else { Work::Nothing };
-        worker.work = match end(slurm, worker) {
-            Told::This(deadline) => deadline.map_or(otherwise, Work::Until),
-            Told::Nothing => worker.work.max(otherwise),
+        let without_end = if node.is_busy() { JobState::UnknownEnd } else { JobState::None };
+        worker.job_state = match job_end(slurm, worker) {
+            JobEnd::Known(deadline) => deadline.map_or(without_end, JobState::Until),
+            JobEnd::Unknown => worker.job_state.max(without_end),
         };
     }
 }

@@ -1,4 +1,4 @@
-//! Which pods are this NodeSet's: by controller, or by labels and name for those that nobody controls.
+//! Which pods belong to a NodeSet: by controller reference, or by labels and name for orphans.
 
 use super::Effect;
 use crate::worker::{Worker, ordinal_of};
@@ -10,15 +10,15 @@ use slinky_api::ownership::{Control, control_of};
 use slinky_api::v1beta1::{NodeSet, ScalingMode};
 use std::sync::Arc;
 
-/// The workers of a NodeSet, and what makes them so.
+/// The workers of a NodeSet, with the adoptions and releases.
 pub struct Membership {
-    /// Its workers in the order of their names, those included that are about to be adopted.
+    /// Its workers ordered by name, including orphans about to be adopted.
     pub workers: Vec<Worker>,
-    /// Pods to adopt or to disown.
+    /// Pods to adopt or release.
     pub effects: Vec<Effect>,
 }
 
-/// Sorts out whose the pods are.
+/// Selects the workers among the pods.
 pub fn membership(nodeset: &NodeSet, pods: &[Arc<Pod>]) -> Membership {
     let mut workers = vec![];
     let mut effects = vec![];
@@ -30,7 +30,7 @@ pub fn membership(nodeset: &NodeSet, pods: &[Arc<Pod>]) -> Membership {
             (Control::Ours, None) => workers.push(worker),
             (Control::Ours, Some(_)) => effects.push(Effect::ReleasePod(worker.reference())),
             (Control::Orphan, None) if !worker.terminating && has_our_name(nodeset, pod) => {
-                // A NodeSet that is being deleted takes nobody in.
+                // A NodeSet that is being deleted adopts no pods.
                 if nodeset.metadata.deletion_timestamp.is_none() {
                     effects.push(Effect::AdoptPod(worker.reference()));
                     workers.push(worker);
@@ -42,7 +42,7 @@ pub fn membership(nodeset: &NodeSet, pods: &[Arc<Pod>]) -> Membership {
     Membership { workers, effects }
 }
 
-/// A label that makes a pod one of this NodeSet, and that it does not have: `key=value`.
+/// A selector label of the NodeSet that a pod lacks, as `key=value`.
 pub fn missing_label(nodeset: &NodeSet, pod: &ObjectMeta) -> Option<String> {
     let has = |key: &String, value: &String| {
         pod.labels.as_ref().and_then(|labels| labels.get(key)).is_some_and(|found| found == value)
@@ -51,7 +51,7 @@ pub fn missing_label(nodeset: &NodeSet, pod: &ObjectMeta) -> Option<String> {
     missing.next().map(|(key, value)| format!("{key}={value}"))
 }
 
-/// Whether an orphan is named as a pod of this NodeSet would be.
+/// Whether an orphan is named like a pod of this NodeSet.
 fn has_our_name(nodeset: &NodeSet, pod: &Pod) -> bool {
     let name = nodeset.name_any();
     match nodeset.spec.scaling_mode {

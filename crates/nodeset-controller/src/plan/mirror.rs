@@ -1,10 +1,11 @@
-//! What pods say of their Slurm nodes, and Slurm nodes of their pods. Only differences become writes; while Slurm is
-//! unknown, what is there stays, and after a while whoever was ever seen there counts as busy.
+//! Mirrors Slurm nodes to pods and pods to Slurm nodes. Only differences become writes. While Slurm is unreachable,
+//! mirrored values stay, and after a while every worker that was ever registered counts as busy.
 
 use super::effect::{NodeMirror, PodMirror};
-use super::features::{PodInfo, desired_features, desired_topology, told_topology};
-use super::job_state::{self, Told};
+use super::features::{PodInfo, desired_features, desired_topology, recorded_topology};
+use super::job_state::{self, JobEnd};
 use crate::node_facts::Nodes;
+use crate::observe::Observed;
 use crate::slurm::reachability::{must_protect_workers, protects_workers_in};
 use crate::slurm::{NodeLookup, View};
 use crate::worker::{STATE_PREFIX, Worker};
@@ -18,7 +19,7 @@ use slurm_rest::{Node, NodeState, NodeUpdate};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Base states in the order in which the first one counts, as conditions name them.
+/// Base states with their names in conditions. The first match wins.
 const BASE: [(NodeState, &str); 7] = [
     (NodeState::Allocated, "Allocated"),
     (NodeState::Down, "Down"),
@@ -29,7 +30,7 @@ const BASE: [(NodeState, &str); 7] = [
     (NodeState::Unknown, "Unknown"),
 ];
 
-/// Flags, of which a node may have any number.
+/// State flags with their names in conditions. A node can have several.
 const FLAGS: [(NodeState, &str); 8] = [
     (NodeState::Completing, "Completing"),
     (NodeState::Drain, "Drain"),
@@ -41,22 +42,33 @@ const FLAGS: [(NodeState, &str); 8] = [
     (NodeState::Undrain, "Undrain"),
 ];
 
-/// What all workers of a NodeSet are compared with.
+/// Inputs for the mirrors of all workers.
 pub struct Mirrors<'a> {
     /// The NodeSet.
     pub nodeset: &'a NodeSet,
-    /// What is known of Slurm.
+    /// The state of Slurm.
     pub slurm: &'a View,
-    /// For how long that has not answered.
+    /// For how long Slurm has been unreachable.
     pub unreachable_for: Duration,
     /// The Kubernetes nodes.
     pub nodes: &'a Nodes,
-    /// The time.
+    /// Current time.
     pub now: Timestamp,
 }
 
-impl Mirrors<'_> {
-    /// What pods should say and do not.
+impl<'a> Mirrors<'a> {
+    /// Takes the inputs from an observation.
+    pub fn new(observed: &'a Observed, now: Timestamp) -> Self {
+        Self {
+            nodeset: &observed.nodeset,
+            slurm: &observed.slurm,
+            unreachable_for: observed.unreachable_for,
+            nodes: &observed.nodes,
+            now,
+        }
+    }
+
+    /// Updates of pods that differ from their Slurm nodes.
     pub fn pods(&self, workers: &[Worker]) -> Vec<PodMirror> {
         let staying = workers.iter().filter(|worker| !worker.terminating);
         staying.filter_map(|worker| self.pod(worker)).collect()
@@ -82,18 +94,18 @@ impl Mirrors<'_> {
                 protected.then(|| labels::TRUE.to_owned()),
             );
         }
-        if let Told::This(end) = job_state::end(self.slurm, worker) {
+        if let JobEnd::Known(end) = job_state::job_end(self.slurm, worker) {
             let end = end.map(|end| end.to_string());
             set(&mut mirror.annotations, pod.annotations(), annotations::POD_DEADLINE, end);
         }
         let host = worker.node.as_ref().and_then(|name| self.nodes.get(name));
         if let Some(host) = host {
-            let topology = told_topology(
+            let topology = recorded_topology(
                 host.annotations.get(annotations::TOPOLOGY).map(String::as_str),
                 pod.annotations().get(annotations::TOPOLOGY).map(String::as_str),
                 self.slurm.lookup(&worker.slurm_name),
             );
-            // That there is none needs no write for every pod: an annotation that is absent reads the same.
+            // A missing annotation means no topology too, so pods on nodes without topology need no write.
             if !topology.is_empty() || pod.annotations().contains_key(annotations::TOPOLOGY) {
                 set(
                     &mut mirror.annotations,
@@ -113,26 +125,26 @@ impl Mirrors<'_> {
         differs.then_some(mirror)
     }
 
-    /// The labels that say which pod it is; an adopted pod may lack them.
+    /// Labels with the pod's name and ordinal, which an adopted pod may lack.
     fn identity(worker: &Worker) -> Vec<(&'static str, String)> {
         let mut identity = vec![(labels::POD_NAME, worker.name())];
         let name = worker.pod.labels().get(labels::POD_NAME);
         if name != Some(&worker.name()) && worker.mode == Some(ScalingMode::StatefulSet) {
-            // The number as it stands in the name, whatever the padding is today.
-            let number = worker.name().rsplit('-').next().unwrap_or_default().to_owned();
-            identity.push((labels::POD_INDEX, number));
+            // The ordinal as in the name: the padding may have changed since.
+            let ordinal = worker.name().rsplit('-').next().unwrap_or_default().to_owned();
+            identity.push((labels::POD_INDEX, ordinal));
         }
         identity
     }
 
-    /// Whether an eviction must not take the pod; `None` if that cannot be told now.
+    /// Whether the pod must be protected from eviction; `None` if that is unknown now.
     fn is_protected(&self, worker: &Worker) -> Option<bool> {
         if !self.nodeset.spec.workload_disruption_protection {
             return Some(false);
         }
         match (self.slurm, job_state::lookup(self.slurm, worker)) {
             (_, NodeLookup::Present(node)) => Some(node.is_busy()),
-            // A job may have come that nobody told of.
+            // A job may have started that Slurm cannot report.
             (View::Unknown { .. } | View::NotExpected, _)
                 if must_protect_workers(self.unreachable_for) && worker.was_registered() =>
             {
@@ -143,23 +155,23 @@ impl Mirrors<'_> {
         }
     }
 
-    /// In how long workers have to be protected if Slurm stays silent; `None` if there are none to protect.
-    pub fn patience(&self, workers: &[Worker]) -> Option<Duration> {
-        let is_open = |worker: &Worker| {
+    /// Time until workers must be protected if Slurm stays unreachable; `None` if there are none to protect.
+    pub fn protect_after(&self, workers: &[Worker]) -> Option<Duration> {
+        let is_unprotected = |worker: &Worker| {
             !worker.terminating
                 && worker.was_registered()
                 && !worker.pod.labels().contains_key(labels::POD_PROTECT)
         };
         let is_due = matches!(self.slurm, View::Unknown { .. } | View::NotExpected)
             && self.nodeset.spec.workload_disruption_protection
-            && workers.iter().any(is_open);
+            && workers.iter().any(is_unprotected);
         protects_workers_in(self.unreachable_for).filter(|_| is_due)
     }
 
-    /// What Slurm nodes should say and do not.
+    /// Updates of Slurm nodes that differ from their pods.
     pub fn slurm_nodes(&self, workers: &[Worker]) -> Vec<NodeMirror> {
-        let bound = workers.iter().filter(|worker| worker.is_alive());
-        bound.flat_map(|worker| self.slurm_node(worker)).collect()
+        let alive = workers.iter().filter(|worker| worker.is_alive());
+        alive.flat_map(|worker| self.slurm_node(worker)).collect()
     }
 
     fn slurm_node(&self, worker: &Worker) -> Vec<NodeMirror> {
@@ -170,22 +182,22 @@ impl Mirrors<'_> {
             return vec![];
         };
         let info = PodInfo::of(self.nodeset, worker, &host.name);
-        let comment = worker.is_healthy() && !info.is_in(&node.comment);
+        let needs_comment = worker.is_healthy() && !info.is_in(&node.comment);
         let features =
             desired_features(node, host.annotations.get(annotations::FEATURES).map(String::as_str));
-        let told = worker.pod.annotations().get(annotations::TOPOLOGY).map(String::as_str);
+        let recorded = worker.pod.annotations().get(annotations::TOPOLOGY).map(String::as_str);
         let topology =
-            desired_topology(node, host.annotations.get(annotations::TOPOLOGY).map(String::as_str), told);
+            desired_topology(node, host.annotations.get(annotations::TOPOLOGY).map(String::as_str), recorded);
         let updates = [
             topology.map(NodeUpdate::Topology),
             features.map(|(available, active)| NodeUpdate::Features { available, active }),
-            comment.then(|| NodeUpdate::Comment(info.to_comment())),
+            needs_comment.then(|| NodeUpdate::Comment(info.to_comment())),
         ];
         updates.into_iter().flatten().map(|update| NodeMirror { node: node.name.clone(), update }).collect()
     }
 }
 
-/// Notes a value that differs.
+/// Adds a change if the value differs.
 fn set(
     changes: &mut BTreeMap<String, Option<String>>,
     present: &BTreeMap<String, String>,
@@ -197,26 +209,26 @@ fn set(
     }
 }
 
-/// The states of a node as conditions name them: one base state and the flags.
+/// The states of a node by their condition names: one base state and the flags.
 pub fn slurm_state_names(node: &Node) -> Vec<&'static str> {
     let base = BASE.iter().find(|(state, _)| node.is(state));
     let flags = FLAGS.iter().filter(|(state, _)| node.is(state));
     base.into_iter().chain(flags).map(|(_, name)| *name).collect()
 }
 
-/// Conditions to set and types of conditions to remove, so that a pod says what its node is like.
+/// Conditions to set and condition types to remove so that a pod mirrors the states of its node.
 fn conditions(pod: &Pod, node: &Node, now: Timestamp) -> (Vec<PodCondition>, Vec<String>) {
     let present = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
     let present: BTreeMap<&str, &PodCondition> =
         present.map(|condition| (condition.type_.as_str(), condition)).collect();
-    let wanted: Vec<_> =
+    let desired: Vec<_> =
         slurm_state_names(node).into_iter().map(|state| format!("{STATE_PREFIX}{state}")).collect();
     let ended = present
         .keys()
-        .filter(|name| name.starts_with(STATE_PREFIX) && !wanted.iter().any(|type_| type_ == *name));
+        .filter(|name| name.starts_with(STATE_PREFIX) && !desired.iter().any(|type_| type_ == *name));
     let ended = ended.map(|name| (*name).to_owned()).collect();
     let message = Some(node.reason.clone()).filter(|reason| !reason.is_empty());
-    let set = wanted.into_iter().filter_map(|type_| {
+    let set = desired.into_iter().filter_map(|type_| {
         let before = present.get(type_.as_str()).filter(|condition| condition.status == "True");
         if before.is_some_and(|before| before.message.clone().filter(|text| !text.is_empty()) == message) {
             return None;

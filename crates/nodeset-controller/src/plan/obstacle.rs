@@ -1,4 +1,4 @@
-//! What keeps a NodeSet from being what it should be.
+//! Why a NodeSet cannot be brought to its desired state.
 
 use super::reservation::ScheduleError;
 use crate::build::BuildError;
@@ -6,33 +6,31 @@ use operator_runtime::references::ReferenceError;
 use operator_runtime::{Class, Classify, MissingReference};
 use std::sync::Arc;
 
-/// Most nodes that one Slurm cluster can have.
-pub const MOST_NODES: usize = 65_536;
+/// Maximum number of nodes in a Slurm cluster.
+pub const MAX_NODES: usize = 65_536;
 
-/// Why something is not done. What runs goes on as it is.
+/// Why a part of the plan is not carried out. Running workers are left as they are.
 #[derive(Debug, thiserror::Error)]
 pub enum Obstacle {
-    /// Something that the spec refers to is not there.
+    /// An object that the spec refers to does not exist.
     #[error(transparent)]
     Missing(#[from] MissingReference),
-    /// Something that the spec refers to cannot be read.
+    /// An object that the spec refers to cannot be read.
     #[error(transparent)]
     Reference(#[from] Arc<ReferenceError>),
-    /// Worker pods cannot be built; only an edit helps.
+    /// Worker pods cannot be built until the spec is edited.
     #[error(transparent)]
     Build(#[from] BuildError),
-    /// Nobody can make sense of a requirement of the node affinity; nobody new comes.
-    #[error("spec.template.spec.affinity: {0} is no requirement that a node could meet")]
+    /// A node affinity requirement is invalid; no pods are created for nodes that it applies to.
+    #[error("spec.template.spec.affinity: {0} is not a valid node requirement")]
     Requirement(String),
-    /// Somebody else controls a claim.
-    #[error(
-        "PersistentVolumeClaim {0} is controlled by somebody else, the retention policy is ignored for it"
-    )]
+    /// Another owner controls a claim.
+    #[error("PersistentVolumeClaim {0} is controlled by another owner; its retention policy is not applied")]
     Contested(String),
-    /// There can be no such number of workers.
-    #[error("spec.replicas: {0} is more than the {MOST_NODES} nodes that a Slurm cluster can have")]
+    /// More workers than a Slurm cluster can have.
+    #[error("spec.replicas: {0} exceeds the maximum of {MAX_NODES} nodes in a Slurm cluster")]
     Replicas(usize),
-    /// There is no reservation as the spec asks for one.
+    /// The reservation for the scheduled update cannot be created or changed.
     #[error(transparent)]
     Schedule(#[from] ScheduleError),
 }

@@ -1,4 +1,4 @@
-//! Which records of Slurm nodes are deleted because neither their pod nor their Kubernetes node exists any more.
+//! Which Slurm node records are deleted because neither their pod nor their Kubernetes node exists any more.
 
 use super::effect::Effect;
 use super::features::PodInfo;
@@ -11,39 +11,40 @@ use slinky_api::v1beta1::{NodeSet, PruneSlurmNodeRecords, ScalingMode};
 use slurm_rest::{Node, NodeState};
 use std::collections::BTreeSet;
 
-/// The records to delete, in the order of their names.
+/// The node records to delete, ordered by name.
 pub fn defunct_records(observed: &Observed, workers: &[Worker]) -> Vec<Effect> {
     let spec = &observed.nodeset.spec;
-    let wanted = spec.prune_slurm_node_records == PruneSlurmNodeRecords::NodeNotFound
+    let is_enabled = spec.prune_slurm_node_records == PruneSlurmNodeRecords::NodeNotFound
         && spec.scaling_mode == ScalingMode::DaemonSet;
     let View::Known(known) = &observed.slurm else { return vec![] };
-    if !wanted {
+    if !is_enabled {
         return vec![];
     }
     let certain = known.snapshot.nodes.values().filter(|node| !known.uncertain.contains(&node.name));
-    let mut abandoned =
+    let mut unresponsive =
         certain.filter_map(|node| Some((node, unresponsive_record_of(&observed.nodeset, node)?))).peekable();
-    if abandoned.peek().is_none() {
+    if unresponsive.peek().is_none() {
         return vec![];
     }
     let pods: BTreeSet<_> = workers.iter().filter_map(|worker| worker.pod.metadata.name.as_ref()).collect();
     let slurm_names: BTreeSet<_> = workers.iter().map(|worker| &worker.slurm_name).collect();
-    let defunct = abandoned.filter(|(node, info)| {
-        let backed = pods.contains(&info.pod_name) || slurm_names.contains(&node.name);
-        let hosted = observed.nodes.get(&info.node).is_some_and(|host| expected_hostname(host) == node.name);
-        !backed && !hosted
+    let defunct = unresponsive.filter(|(node, info)| {
+        let has_pod = pods.contains(&info.pod_name) || slurm_names.contains(&node.name);
+        let has_host =
+            observed.nodes.get(&info.node).is_some_and(|host| expected_hostname(host) == node.name);
+        !has_pod && !has_host
     });
-    let forget = |(node, info): (&Node, PodInfo)| Effect::DeleteNodeRecord {
+    let delete = |(node, info): (&Node, PodInfo)| Effect::DeleteNodeRecord {
         node: node.name.clone(),
         pod: info.pod_name,
         host: info.node,
     };
-    defunct.map(forget).collect()
+    defunct.map(delete).collect()
 }
 
-/// The worker of this NodeSet that a record was for, if its slurmd is silent.
+/// The pod of this NodeSet that a node record belongs to, if its slurmd does not respond.
 pub fn unresponsive_record_of(nodeset: &NodeSet, node: &Node) -> Option<PodInfo> {
-    // Asked first: almost all nodes answer, and it takes time to read what all of them say.
+    // Checked first: almost all nodes respond, and parsing all comments is slow.
     if !node.is(&NodeState::Down) || !node.is(&NodeState::NotResponding) {
         return None;
     }

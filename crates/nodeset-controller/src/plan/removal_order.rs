@@ -1,19 +1,19 @@
-//! Which of two workers goes first when there are too many.
+//! Which of two workers is removed first.
 
 use crate::worker::{Cordon, Phase, Worker};
 use jiff::Timestamp;
 use std::cmp::{Ordering, Reverse};
 
-/// Sorts workers so that those to remove first come first. Total: only one and the same pod is equal to itself.
+/// Orders workers by removal, first to be removed first. A total order: only the same pod compares equal.
 pub fn removal_order(one: &Worker, other: &Worker) -> Ordering {
     rank(one).cmp(&rank(other))
 }
 
-/// Lower goes first.
+/// Lower is removed first.
 fn rank(worker: &Worker) -> impl Ord + use<'_> {
     let metadata = &worker.pod.metadata;
     (
-        // On its way out already: whoever is removed in its place is one too many.
+        // A terminating pod counts as removed: removing another in its place would be one too many.
         Reverse(worker.terminating),
         worker.node.is_some(),
         match worker.phase {
@@ -23,12 +23,12 @@ fn rank(worker: &Worker) -> impl Ord + use<'_> {
         },
         worker.ready.is_some(),
         worker.cost,
-        // Without work there is nothing to wait for.
-        worker.work,
+        // The removal of an idle worker need not wait for jobs.
+        worker.job_state,
         worker.cordon == Cordon::None,
-        // Those without a number come last.
+        // Workers without ordinal come last.
         Reverse(worker.ordinal),
-        // Who serves for longer stays; a time that nobody wrote down is short ago.
+        // Workers that are ready for longer stay; a missing time counts as recent.
         Reverse(worker.ready.map(|ready| ready.since.unwrap_or(Timestamp::MAX))),
         Reverse(worker.created.unwrap_or(Timestamp::MAX)),
         metadata.name.as_deref(),

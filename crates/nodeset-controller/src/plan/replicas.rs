@@ -1,4 +1,4 @@
-//! Who stays, who leaves and who is missing, as far as numbers and places go. Nothing here depends on Slurm.
+//! Which workers stay, are removed or are missing, by count and placement. Independent of Slurm.
 
 use super::effect::DeleteReason;
 use super::removal_order::removal_order;
@@ -8,122 +8,133 @@ use jiff::Timestamp;
 use slinky_api::v1beta1::ScalingMode;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Most pods that one plan makes, and most that it deletes.
+/// Maximum number of pods that one plan creates, and that it deletes.
 pub const BURST: usize = 250;
 
-/// What becomes of a worker.
+/// The decision about an existing worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum Disposition {
     /// It stays.
-    Stay,
-    /// Nobody can tell now whether it stays: whatever was begun waits.
-    Wait,
-    /// It leaves, as soon as no job holds it.
-    Leave(Cause, DeleteReason),
-    /// It ended by itself and makes room, but not before this time.
-    Clear(DeleteReason, Option<Timestamp>),
+    Keep,
+    /// It cannot be decided now: neither a cordon nor a removal goes on or is undone.
+    Undecided,
+    /// It is drained, then deleted.
+    Remove(Cause, DeleteReason),
+    /// It is deleted without drain, but not before this time: it has finished, or was never bound to a node.
+    DeleteDirectly(DeleteReason, Option<Timestamp>),
 }
 
-/// Where a new pod goes.
+/// The place of a new pod.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
-    /// It gets this number.
+    /// This ordinal.
     Ordinal(i32),
-    /// It goes to this Kubernetes node.
+    /// This Kubernetes node.
     Node(String),
 }
 
-/// Who stays, who leaves, who is missing.
+/// Which workers stay, are removed or are missing.
 #[derive(Debug, Default)]
 pub struct Replicas {
-    /// What becomes of each worker, by UID; those that are not named stay.
-    pub fates: BTreeMap<String, Fate>,
-    /// Pods to make.
+    /// Decisions by pod UID. A worker without an entry is kept.
+    pub dispositions: BTreeMap<String, Disposition>,
+    /// Pods to create.
     pub missing: Vec<Place>,
-    /// How many workers there should be.
+    /// Desired number of workers.
     pub desired: usize,
 }
 
 impl Replicas {
-    /// What becomes of a worker.
-    pub fn fate(&self, worker: &Worker) -> Fate {
-        self.fates.get(worker.uid()).copied().unwrap_or(Fate::Stay)
+    /// Neither a removal nor an undrain: the desired number is invalid.
+    pub fn undecided(workers: &[Worker]) -> Self {
+        let mut replicas = Self { desired: workers.len(), ..Self::default() };
+        replicas.leave_undecided(workers, &[Cause::Update, Cause::ScaleIn]);
+        replicas
     }
 
-    /// Decides about a worker.
-    pub fn decide(&mut self, worker: &Worker, fate: Fate) {
-        self.fates.insert(worker.uid().to_owned(), fate);
+    /// The decision about a worker.
+    pub fn disposition(&self, worker: &Worker) -> Disposition {
+        self.dispositions.get(worker.uid()).copied().unwrap_or(Disposition::Keep)
     }
 
-    /// Leaves those as they are that were to leave for such a cause: whether they still are cannot be told now.
-    pub fn suspend(&mut self, workers: &[Worker], causes: &[Cause]) {
-        let is_open = |worker: &&Worker| causes.iter().any(|cause| worker.is_marked(*cause));
-        for worker in workers.iter().filter(is_open) {
-            if self.stays(worker) {
-                self.decide(worker, Fate::Wait);
+    /// Sets the decision about a worker.
+    pub fn set(&mut self, worker: &Worker, disposition: Disposition) {
+        self.dispositions.insert(worker.uid().to_owned(), disposition);
+    }
+
+    /// Leaves workers that are marked for one of these causes as they are: whether the cause still applies is unknown.
+    pub fn leave_undecided(&mut self, workers: &[Worker], causes: &[Cause]) {
+        let is_marked = |worker: &&Worker| causes.iter().any(|cause| worker.is_marked(*cause));
+        for worker in workers.iter().filter(is_marked) {
+            if self.keeps(worker) {
+                self.set(worker, Disposition::Undecided);
             }
         }
     }
 
-    /// A worker has no place any more, however many are wanted.
-    pub fn dismiss(&mut self, worker: &Worker) {
-        let fate = if worker.is_finished() {
-            Fate::Clear(why_ended(worker), None)
+    /// Removes a worker that has no place any more, whatever the desired number.
+    pub fn remove(&mut self, worker: &Worker) {
+        let disposition = if worker.is_finished() {
+            Disposition::DeleteDirectly(finished_reason(worker), None)
         } else {
-            Fate::Leave(Cause::ScaleIn, DeleteReason::Unwanted)
+            Disposition::Remove(Cause::ScaleIn, DeleteReason::Unwanted)
         };
-        self.decide(worker, fate);
+        self.set(worker, disposition);
     }
 
     /// Whether a worker stays.
-    pub fn stays(&self, worker: &Worker) -> bool {
-        self.fate(worker) == Fate::Stay
+    pub fn keeps(&self, worker: &Worker) -> bool {
+        self.disposition(worker) == Disposition::Keep
     }
 }
 
-/// Decides about numbered workers: as many as `desired`, the lowest free numbers first.
+/// Decides about workers with ordinals: as many as `desired`, lowest free ordinals first.
 pub fn numbered(workers: &[Worker], desired: usize, retry_times: &RetryTimes) -> Replicas {
     let mut replicas = Replicas { desired, ..Replicas::default() };
-    leave_old_mode(&mut replicas, workers, ScalingMode::StatefulSet);
+    remove_other_mode(&mut replicas, workers, ScalingMode::StatefulSet);
     let ours = || workers.iter().filter(|worker| worker.mode == Some(ScalingMode::StatefulSet));
     for worker in ours().filter(|worker| !worker.terminating && worker.is_finished()) {
-        replicas.decide(worker, Fate::Clear(why_ended(worker), retry_times.get(&worker.name()).copied()));
+        replicas.set(
+            worker,
+            Disposition::DeleteDirectly(finished_reason(worker), retry_times.get(&worker.name()).copied()),
+        );
     }
     let mut alive: Vec<_> = ours().filter(|worker| worker.is_alive()).collect();
-    // Those that were chosen before are chosen again, whatever happened since.
+    // Workers already marked for scale-in stay chosen, whatever changed since: otherwise drains would be undone and
+    // redone.
     alive.sort_by(|one, other| {
-        let chosen = |worker: &Worker| !worker.is_marked(Cause::ScaleIn);
-        chosen(one).cmp(&chosen(other)).then_with(|| removal_order(one, other))
+        let is_unmarked = |worker: &Worker| !worker.is_marked(Cause::ScaleIn);
+        is_unmarked(one).cmp(&is_unmarked(other)).then_with(|| removal_order(one, other))
     });
     let surplus = alive.len().saturating_sub(desired);
     for worker in alive.into_iter().take(surplus) {
-        replicas.decide(worker, Fate::Leave(Cause::ScaleIn, DeleteReason::Surplus));
+        replicas.set(worker, Disposition::Remove(Cause::ScaleIn, DeleteReason::Surplus));
     }
     let taken: BTreeSet<i32> = workers.iter().filter_map(|worker| worker.ordinal).collect();
     let free = (0..i32::MAX).filter(|ordinal| !taken.contains(ordinal));
-    // Whoever is still there counts, on its way out too: never more pods than wanted.
+    // Terminating pods count too, so that there are never more pods than desired.
     let missing = desired.saturating_sub(workers.len()).min(BURST);
     replicas.missing = free.take(missing).map(Place::Ordinal).collect();
     replicas
 }
 
-/// Everybody leaves.
-pub fn nobody(workers: &[Worker]) -> Replicas {
+/// Removes all workers.
+pub fn remove_all(workers: &[Worker]) -> Replicas {
     let mut replicas = Replicas::default();
     for worker in workers.iter().filter(|worker| !worker.terminating) {
-        replicas.dismiss(worker);
+        replicas.remove(worker);
     }
     replicas
 }
 
-/// Workers of the other scaling mode leave.
-pub fn leave_old_mode(replicas: &mut Replicas, workers: &[Worker], mode: ScalingMode) {
+/// Removes workers of the other scaling mode.
+pub fn remove_other_mode(replicas: &mut Replicas, workers: &[Worker], mode: ScalingMode) {
     for worker in workers.iter().filter(|worker| worker.mode != Some(mode) && !worker.terminating) {
-        replicas.dismiss(worker);
+        replicas.remove(worker);
     }
 }
 
-/// Why a worker that ended makes room.
-pub fn why_ended(worker: &Worker) -> DeleteReason {
+/// Why a finished worker is deleted.
+pub fn finished_reason(worker: &Worker) -> DeleteReason {
     if worker.phase == Phase::Succeeded { DeleteReason::Succeeded } else { DeleteReason::Failed }
 }

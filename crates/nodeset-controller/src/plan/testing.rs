@@ -5,12 +5,12 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// So many minutes after a moment that tests count from.
+/// This many minutes after the time origin of the tests.
 pub fn minute(minute: i64) -> Timestamp {
     Timestamp::UNIX_EPOCH + SignedDuration::from_mins(28_000_000 + minute)
 }
 
-/// A worker pod that serves: numbered, bound, running and ready. `null` in `change` takes a field away.
+/// An available worker pod: with ordinal, bound, running and ready. `null` in `change` removes a field.
 pub fn pod(name: &str, change: &Value) -> Arc<Pod> {
     let mut pod = json!({
         "metadata": {
@@ -31,7 +31,7 @@ pub fn pod(name: &str, change: &Value) -> Arc<Pod> {
     Arc::new(serde_json::from_value(pod).unwrap())
 }
 
-/// As RFC 7396 has it.
+/// JSON merge patch (RFC 7396).
 pub fn merge(value: &mut Value, change: &Value) {
     let Value::Object(change) = change else {
         *value = change.clone();

@@ -1,18 +1,19 @@
-//! What is planned for whole NodeSets.
+//! Tests of whole plans.
 
 mod claims;
+mod cluster_model;
+mod convergence;
 mod cordon;
-mod course;
 mod daemon_properties;
 mod daemons;
-mod frozen;
 mod membership;
+mod messages;
 mod mirror;
+mod obstacles;
 mod pins;
 mod properties;
 mod records;
 mod removal;
-mod rest;
 mod scale;
 mod trimmed;
 mod update;

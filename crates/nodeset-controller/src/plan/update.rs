@@ -1,9 +1,9 @@
-//! Which workers are replaced because their template is old, or because Slurm does not know them, and when.
+//! Which workers are replaced because they are outdated or not registered in Slurm, and when.
 
 use super::effect::DeleteReason;
 use super::job_state::lookup;
 use super::removal_order::removal_order;
-use super::replicas::{Fate, Replicas};
+use super::replicas::{Disposition, Replicas};
 use crate::slurm::{NodeLookup, View};
 use crate::worker::{Cause, Worker};
 use jiff::{SignedDuration, Timestamp};
@@ -11,20 +11,20 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use slinky_api::v1beta1::{NodeSet, UpdateStrategyType};
 use slurm_rest::NodeState;
 
-/// How long a healthy worker may be unknown to Slurm before it is replaced: slurmd registers within seconds.
+/// How long a healthy worker may be unregistered in Slurm before it is replaced: slurmd registers within seconds.
 const UNREGISTERED_LIMIT: SignedDuration = SignedDuration::from_mins(2);
 
-/// How much of the workforce may be away.
+/// How many workers may be unavailable during a rollout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allowance {
-    /// How many workers there should be.
+    /// Desired number of workers.
     pub desired: usize,
     /// How many of them may be unavailable.
     pub max_unavailable: usize,
 }
 
 impl Allowance {
-    /// What a NodeSet allows when it should have so many workers.
+    /// Resolves maxUnavailable of a NodeSet with this desired number of workers.
     pub fn of(nodeset: &NodeSet, desired: usize) -> Self {
         let rolling = nodeset.spec.effective_update_strategy().rolling_update.unwrap_or_default();
         let max_unavailable = match rolling.max_unavailable.read() {
@@ -37,7 +37,7 @@ impl Allowance {
         Self { desired, max_unavailable: max_unavailable.min(desired) }
     }
 
-    /// How many must be available.
+    /// How many workers must stay available.
     pub fn floor(self) -> usize {
         self.desired.saturating_sub(self.max_unavailable)
     }
@@ -48,7 +48,7 @@ fn percentage(text: &str) -> Option<usize> {
     text.strip_suffix('%')?.parse().ok()
 }
 
-/// The question that an update answers.
+/// Inputs for choosing the workers to replace.
 pub struct Update<'a> {
     /// The NodeSet.
     pub nodeset: &'a NodeSet,
@@ -56,23 +56,23 @@ pub struct Update<'a> {
     pub workers: &'a [Worker],
     /// The hash of its current revision.
     pub hash: &'a str,
-    /// What is known of Slurm.
+    /// The state of Slurm.
     pub slurm: &'a View,
-    /// How much may be away.
+    /// How many workers may be unavailable.
     pub allowance: Allowance,
-    /// How long a worker has to be ready to count.
+    /// How long a worker must be ready to count as available.
     pub min_ready: SignedDuration,
-    /// The time.
+    /// Current time.
     pub now: Timestamp,
 }
 
 impl Update<'_> {
-    /// Chooses workers to replace, among those that stay.
+    /// Chooses the workers to replace, among those that are kept.
     pub fn choose(&self, replicas: &mut Replicas) {
         let outdated = |worker: &&Worker| worker.is_alive() && worker.hash != self.hash;
         let (strategy, mut chosen) = (self.nodeset.spec.effective_update_strategy().type_, vec![]);
-        let staying: Vec<_> = self.workers.iter().filter(|worker| replicas.stays(worker)).collect();
-        let candidates: Vec<_> = staying.iter().copied().filter(outdated).collect();
+        let kept: Vec<_> = self.workers.iter().filter(|worker| replicas.keeps(worker)).collect();
+        let candidates: Vec<_> = kept.iter().copied().filter(outdated).collect();
         if strategy != UpdateStrategyType::OnDelete {
             chosen.extend(candidates.iter().copied().filter(|worker| !worker.is_healthy()));
         }
@@ -82,26 +82,26 @@ impl Update<'_> {
                 let name = reservation_name(self.nodeset);
                 chosen.extend(candidates.iter().filter(|worker| self.is_reserved(worker, &name)));
             }
-            UpdateStrategyType::RollingUpdate => chosen.extend(self.rolling(&staying, candidates)),
+            UpdateStrategyType::RollingUpdate => chosen.extend(self.rolling(&kept, candidates)),
         }
         for worker in chosen {
-            replicas.decide(worker, Fate::Leave(Cause::Update, DeleteReason::Outdated));
+            replicas.set(worker, Disposition::Remove(Cause::Update, DeleteReason::Outdated));
         }
         self.replace_unregistered(replicas);
     }
 
-    /// Those chosen before stay chosen; more are chosen as long as enough others serve.
-    fn rolling<'w>(&self, staying: &[&'w Worker], candidates: Vec<&'w Worker>) -> Vec<&'w Worker> {
+    /// Workers already marked stay chosen; more are chosen while enough others are available.
+    fn rolling<'w>(&self, kept: &[&'w Worker], candidates: Vec<&'w Worker>) -> Vec<&'w Worker> {
         let (mut chosen, mut others): (Vec<_>, Vec<_>) = candidates
             .into_iter()
             .filter(|worker| worker.is_healthy())
             .partition(|worker| worker.is_marked(Cause::Update));
         let serving = |workers: &[&Worker]| {
-            workers.iter().filter(|worker| worker.serves(self.min_ready, self.now)).count()
+            workers.iter().filter(|worker| worker.is_serving(self.min_ready, self.now)).count()
         };
-        let others_serve = serving(staying).saturating_sub(serving(&chosen));
-        let budget = others_serve.saturating_sub(self.allowance.floor());
-        others.retain(|worker| worker.serves(self.min_ready, self.now));
+        let others_serving = serving(kept).saturating_sub(serving(&chosen));
+        let budget = others_serving.saturating_sub(self.allowance.floor());
+        others.retain(|worker| worker.is_serving(self.min_ready, self.now));
         others.sort_by(|one, other| removal_order(one, other));
         chosen.extend(others.into_iter().take(budget));
         chosen
@@ -114,8 +114,9 @@ impl Update<'_> {
         }
     }
 
-    /// Healthy workers that Slurm does not know do no work. A slurmd whose record is gone does not come back by itself,
-    /// so they are replaced, as slowly as an update; never one that had a job when it was last seen.
+    /// Replaces healthy workers without a Slurm node record, which get no jobs. slurmd does not register again by
+    /// itself after its record was deleted. They count against maxUnavailable; a worker with a job when last observed
+    /// is never replaced.
     fn replace_unregistered(&self, replicas: &mut Replicas) {
         if !matches!(self.slurm, View::Known(_)) {
             return;
@@ -123,17 +124,17 @@ impl Update<'_> {
         let serving = self
             .workers
             .iter()
-            .filter(|worker| replicas.stays(worker) && worker.serves(self.min_ready, self.now));
+            .filter(|worker| replicas.keeps(worker) && worker.is_serving(self.min_ready, self.now));
         let budget = serving.count().saturating_sub(self.allowance.floor());
-        let mut lost: Vec<_> = self
+        let mut unregistered: Vec<_> = self
             .workers
             .iter()
-            .filter(|worker| replicas.stays(worker) && worker.is_healthy() && !worker.was_busy())
+            .filter(|worker| replicas.keeps(worker) && worker.is_healthy() && !worker.was_busy())
             .filter(|worker| self.is_unregistered(worker))
             .collect();
-        lost.sort_by(|one, other| removal_order(one, other));
-        for worker in lost.into_iter().take(budget) {
-            replicas.decide(worker, Fate::Leave(Cause::Update, DeleteReason::Unregistered));
+        unregistered.sort_by(|one, other| removal_order(one, other));
+        for worker in unregistered.into_iter().take(budget) {
+            replicas.set(worker, Disposition::Remove(Cause::Update, DeleteReason::Unregistered));
         }
     }
 
@@ -144,18 +145,18 @@ impl Update<'_> {
     }
 }
 
-/// In how long the next healthy worker that Slurm does not know will have been ready for too long.
-pub fn becomes_overdue(workers: &[Worker], slurm: &View, now: Timestamp) -> Option<SignedDuration> {
+/// Time until the next healthy, unregistered worker may be replaced.
+pub fn next_unregistered(workers: &[Worker], slurm: &View, now: Timestamp) -> Option<SignedDuration> {
     let is_absent = |worker: &Worker| lookup(slurm, worker) == NodeLookup::Absent;
-    let strangers = workers.iter().filter(|worker| worker.is_healthy() && is_absent(worker));
-    let ready = strangers.filter_map(|worker| worker.ready?.since);
+    let unregistered = workers.iter().filter(|worker| worker.is_healthy() && is_absent(worker));
+    let ready = unregistered.filter_map(|worker| worker.ready?.since);
     ready
         .map(|since| UNREGISTERED_LIMIT - now.duration_since(since))
         .filter(SignedDuration::is_positive)
         .min()
 }
 
-/// The reservation in which a NodeSet is updated.
+/// Name of the Slurm reservation in which a NodeSet is updated.
 pub fn reservation_name(nodeset: &NodeSet) -> String {
     format!("SlurmOperatorMaint-{}", kube::ResourceExt::name_any(nodeset))
 }

@@ -1,4 +1,4 @@
-//! One life of the operator's process.
+//! The operator process, from start to crash.
 
 use crate::build::{build_revision, build_revision_data};
 use crate::cache::{NodeCache, PodCache};
@@ -21,14 +21,14 @@ use test_support::api_model::{ApiModel, LaggingCache};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
-/// The name of the process at the API server.
+/// Client name of the process at the API server.
 pub const OPERATOR: &str = "operator";
-/// The namespace of everything.
+/// The namespace of all objects.
 pub const NAMESPACE: &str = "ns";
 /// The NodeSet's name.
 pub const NODESET: &str = "gpu";
 
-/// One life of the process: what dies with it.
+/// The operator process, with all state that a crash loses.
 pub struct Process {
     sources: Arc<Sources>,
     executor: Arc<Executor>,
@@ -42,15 +42,15 @@ pub struct Process {
 }
 
 impl Process {
-    /// A process that has just started and listed everything.
-    pub fn start(api: &ApiModel, slurm: &FakeSlurm, life: u32, began: Instant) -> Self {
+    /// A process that has just started and listed all objects.
+    pub fn start(api: &ApiModel, slurm: &FakeSlurm, restarts: u32, started: Instant) -> Self {
         let background: Arc<Mutex<Vec<JoinHandle<()>>>> = Arc::default();
         let tasks = background.clone();
         #[expect(clippy::disallowed_methods, reason = "a test has no runtime of ours")]
         let spawn = move |task: BoxFuture<'static, ()>| tasks.lock().unwrap().push(tokio::spawn(task));
         let reached = fixture::reached(slurm.clone(), slurm.clock(), spawn);
-        let clock: expectations::Clock = Arc::new(move || began.elapsed());
-        let name = format!("life {life}");
+        let clock: expectations::Clock = Arc::new(move || started.elapsed());
+        let name = format!("process {restarts}");
         let service = fixture::embedded(&name, Limits::default(), Predecessor::Unknown, clock.clone());
         let executor =
             fixture::executor(&name, api.client(OPERATOR), reached.clusters.clone(), service, clock);
@@ -75,30 +75,30 @@ impl Process {
             _reached: reached,
         };
         let listed = process.pods.relist();
-        process.told(&listed);
+        process.handle(&listed);
         process
     }
 
-    fn told(&self, events: &[Event<Pod>]) {
+    fn handle(&self, events: &[Event<Pod>]) {
         for event in events {
             self.sources.pods.observe(event);
             self.executor.bases.observe(event);
         }
     }
 
-    /// Caches learn of so much more, or of everything by a new list.
-    pub fn learn(&mut self, count: usize, relist: bool) {
+    /// Delivers this many watch events to the caches, or all by a relist.
+    pub fn deliver(&mut self, count: usize, relist: bool) {
         self.nodesets.deliver(count);
         self.revisions.deliver(count);
         if !self.nodes.deliver(count).is_empty() {
             self.sources.nodes.invalidate();
         }
         let events = if relist { self.pods.relist() } else { self.pods.deliver(count) };
-        self.told(&events);
+        self.handle(&events);
     }
 
-    /// One pass, as the controller makes it. What needs a batch is done beside whatever happens next.
-    pub async fn pass(
+    /// One reconcile, as the controller does it. Effects run in the background.
+    pub async fn reconcile(
         &mut self,
         api: &ApiModel,
         now: Timestamp,
@@ -109,9 +109,9 @@ impl Process {
         let observed = observe(&nodeset, &self.sources).await;
         let plan = plan(&observed, now);
         for step in &plan.revisions.steps {
-            keep_revision(api, &nodeset, step);
+            apply_revision_step(api, &nodeset, step);
         }
-        // The real client gives up by itself.
+        // The real client has a request timeout.
         let mirrored = mirror_pods(&plan.pod_mirrors, &self.sources.client, NAMESPACE);
         let _ = timeout(Duration::from_secs(30), mirrored).await;
         let idle = self.run.as_ref().is_none_or(JoinHandle::is_finished);
@@ -130,15 +130,15 @@ impl Process {
         Some(plan)
     }
 
-    /// The process dies where it stands.
-    pub fn die(self) {
+    /// Kills the process at its current await point.
+    pub fn crash(self) {
         self.run.iter().for_each(JoinHandle::abort);
         self.background.lock().unwrap().iter().for_each(JoinHandle::abort);
     }
 }
 
-/// What the controller does about revisions; no fault meets it here.
-fn keep_revision(api: &ApiModel, nodeset: &NodeSet, step: &RevisionStep) {
+/// Creates a revision as the controller does, but without faults.
+fn apply_revision_step(api: &ApiModel, nodeset: &NodeSet, step: &RevisionStep) {
     if let RevisionStep::Create { hash, number } = step {
         let revision = build_revision(nodeset, build_revision_data(nodeset), hash, *number);
         let name = revision.metadata.name.clone().unwrap_or_default();

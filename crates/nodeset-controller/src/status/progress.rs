@@ -7,7 +7,7 @@ use crate::observe::{CREATING, Observed};
 use crate::plan::{DeletionWait, Plan, WaitFor};
 use crate::slurm::View;
 use crate::worker::{Cause, Worker};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use slinky_api::conditions::{RESERVATION_CREATED, find};
 use slinky_api::labels::{TRUE, annotations::FORCE_DELETE};
 use slinky_api::v1beta1::{NodeSetStatus, ScalingMode, UpdateStrategyType};
@@ -215,8 +215,7 @@ impl Progress<'_> {
     }
 
     fn is_available(&self, worker: &Worker) -> bool {
-        let min_ready = self.observed.nodeset.spec.min_ready_seconds.unwrap_or_default();
-        worker.is_ready() && worker.is_available(SignedDuration::from_secs(min_ready.into()), self.now)
+        worker.is_ready() && worker.is_available(self.plan.min_ready, self.now)
     }
 
     /// Whether Slurm has the node, as far as is known. A node without evidence because of a recent write still exists.

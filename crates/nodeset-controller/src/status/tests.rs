@@ -2,6 +2,7 @@ use super::*;
 use crate::events::condition_events;
 use crate::plan::fixture::Fixture;
 use crate::plan::testing::minute;
+use jiff::SignedDuration;
 use rstest::rstest;
 use serde_json::{Value, json};
 use slinky_api::conditions::find;

@@ -14,20 +14,20 @@ fn annotated(annotations: &Value) -> Worker {
 #[rstest]
 #[case::plain("foo-0", Some(("foo", 0)))]
 #[case::padded("foo-007", Some(("foo", 7)))]
-#[case::of_a_nodeset_whose_name_begins_with_ours("foo-gpu-1234", Some(("foo-gpu", 1234)))]
-#[case::of_a_nodeset_that_ends_in_a_number("foo-1-2", Some(("foo-1", 2)))]
+#[case::longer_nodeset_name("foo-gpu-1234", Some(("foo-gpu", 1234)))]
+#[case::nodeset_name_ends_in_a_number("foo-1-2", Some(("foo-1", 2)))]
 #[case::two_dashes("foo--3", Some(("foo-", 3)))]
-#[case::the_highest("foo-2147483647", Some(("foo", i32::MAX)))]
-#[case::too_high("foo-2147483648", None)]
-#[case::far_too_high("foo-99999999999999999999", None)]
-#[case::no_number("foo-abc", None)]
+#[case::maximum("foo-2147483647", Some(("foo", i32::MAX)))]
+#[case::above_maximum("foo-2147483648", None)]
+#[case::far_above_maximum("foo-99999999999999999999", None)]
+#[case::not_a_number("foo-abc", None)]
 #[case::signed("foo-+1", None)]
 #[case::not_only_digits("foo-1a", None)]
 #[case::other_digits("foo-١", None)]
-#[case::nothing_behind_the_dash("foo-", None)]
+#[case::nothing_after_the_dash("foo-", None)]
 #[case::no_dash("foo7", None)]
 #[case::empty("", None)]
-fn an_ordinal_is_the_number_behind_the_last_dash(#[case] name: &str, #[case] expected: Option<(&str, i32)>) {
+fn ordinal_is_the_number_after_the_last_dash(#[case] name: &str, #[case] expected: Option<(&str, i32)>) {
     assert_eq!(ordinal_of(name), expected);
     assert_eq!(Worker::new(pod(name, &json!({}))).ordinal, expected.map(|(_, ordinal)| ordinal));
 }
@@ -39,16 +39,20 @@ fn labelled(mode: Option<&str>, spec: &Value) -> Value {
 
 #[rstest]
 #[case::hostname(Some("StatefulSet"), json!({ "hostname": "gpu-0" }), "gpu-0")]
-#[case::own_name(Some("StatefulSet"), json!({ "hostname": null }), "foo-0")]
-#[case::own_name_for_an_empty_hostname(Some("StatefulSet"), json!({ "hostname": "" }), "foo-0")]
-#[case::kubernetes_node_on_its_network(Some("StatefulSet"), json!({ "hostNetwork": true }), "node-a")]
-#[case::nobody_yet_on_its_network(Some("StatefulSet"), json!({ "hostNetwork": true, "nodeName": null }), "")]
-#[case::hostname_for_daemons(Some("DaemonSet"), json!({ "hostname": "node-1" }), "node-1")]
-#[case::hostname_for_daemons_on_the_network_too(Some("DaemonSet"), json!({ "hostname": "node-1", "hostNetwork": true }), "node-1")]
-#[case::no_own_name_for_daemons(Some("DaemonSet"), json!({ "hostname": null }), "")]
-#[case::hostname_without_mode(None, json!({ "hostname": "x" }), "x")]
-#[case::hostname_in_a_mode_that_nobody_knows(Some("ReplicaSet"), json!({ "hostname": "x", "hostNetwork": true }), "x")]
-fn a_slurm_node_is_named_by(#[case] mode: Option<&str>, #[case] spec: Value, #[case] expected: &str) {
+#[case::pod_name(Some("StatefulSet"), json!({ "hostname": null }), "foo-0")]
+#[case::pod_name_for_empty_hostname(Some("StatefulSet"), json!({ "hostname": "" }), "foo-0")]
+#[case::node_name_on_host_network(Some("StatefulSet"), json!({ "hostNetwork": true }), "node-a")]
+#[case::unbound_on_host_network(Some("StatefulSet"), json!({ "hostNetwork": true, "nodeName": null }), "")]
+#[case::daemon_hostname(Some("DaemonSet"), json!({ "hostname": "node-1" }), "node-1")]
+#[case::daemon_hostname_on_host_network(Some("DaemonSet"), json!({ "hostname": "node-1", "hostNetwork": true }), "node-1")]
+#[case::daemon_without_hostname(Some("DaemonSet"), json!({ "hostname": null }), "")]
+#[case::hostname_without_mode_label(None, json!({ "hostname": "x" }), "x")]
+#[case::hostname_in_unknown_mode(Some("ReplicaSet"), json!({ "hostname": "x", "hostNetwork": true }), "x")]
+fn slurm_node_name_follows_hostname_and_mode(
+    #[case] mode: Option<&str>,
+    #[case] spec: Value,
+    #[case] expected: &str,
+) {
     assert_eq!(worker(&labelled(mode, &spec)).slurm_name, expected);
 }
 
@@ -57,7 +61,7 @@ fn a_slurm_node_is_named_by(#[case] mode: Option<&str>, #[case] spec: Value, #[c
 #[case(Some("DaemonSet"), Some(ScalingMode::DaemonSet))]
 #[case(Some("statefulset"), None)]
 #[case(None, None)]
-fn the_mode_is_what_the_label_says(#[case] label: Option<&str>, #[case] expected: Option<ScalingMode>) {
+fn mode_comes_from_the_label(#[case] label: Option<&str>, #[case] expected: Option<ScalingMode>) {
     assert_eq!(worker(&labelled(label, &json!({}))).mode, expected);
 }
 
@@ -67,25 +71,25 @@ fn the_mode_is_what_the_label_says(#[case] label: Option<&str>, #[case] expected
 #[case("-10", -10)]
 #[case("2147483647", i32::MAX)]
 #[case("-2147483648", i32::MIN)]
-#[case::too_high("2147483648", 0)]
+#[case::above_maximum("2147483648", 0)]
 #[case::plus("+7", 0)]
 #[case::leading_zero("07", 0)]
 #[case::leading_zero_below_zero("-07", 0)]
 #[case::zeros("00", 0)]
 #[case::negative_zero("-0", 0)]
-#[case::blank(" 7", 0)]
+#[case::leading_blank(" 7", 0)]
 #[case::fraction("7.5", 0)]
-#[case::words("cheap", 0)]
+#[case::text("cheap", 0)]
 #[case::dash("-", 0)]
 #[case::empty("", 0)]
-fn a_cost_is_a_plain_number(#[case] text: &str, #[case] expected: i32) {
+fn invalid_deletion_cost_counts_as_zero(#[case] text: &str, #[case] expected: i32) {
     assert_eq!(annotated(&json!({ "nodeset.slinky.slurm.net/pod-deletion-cost": text })).cost, expected);
 }
 
 #[test]
-fn without_annotations_nothing_is_special() {
+fn pod_without_annotations_has_defaults() {
     let worker = worker(&json!({}));
-    assert_eq!((worker.cost, worker.work, worker.cordon), (0, Work::Nothing, Cordon::None));
+    assert_eq!((worker.cost, worker.job_state, worker.cordon), (0, JobState::None, Cordon::None));
     assert!(!worker.cordoned_by_person);
 }
 
@@ -93,12 +97,12 @@ fn without_annotations_nothing_is_special() {
 #[case::utc("2026-07-01T10:00:00Z", Some("2026-07-01T10:00:00Z"))]
 #[case::zone("2026-07-01T10:00:00+02:00", Some("2026-07-01T08:00:00Z"))]
 #[case::job_without_end("9999-01-01T00:00:00Z", Some("9999-01-01T00:00:00Z"))]
-#[case::job_without_end_counted_in_nanoseconds("2318-10-11T09:47:16Z", Some("2318-10-11T09:47:16Z"))]
-#[case::words("tomorrow", None)]
+#[case::job_without_end_in_nanoseconds("2318-10-11T09:47:16Z", Some("2318-10-11T09:47:16Z"))]
+#[case::text("tomorrow", None)]
 #[case::empty("", None)]
-fn a_deadline_is_a_time(#[case] text: &str, #[case] expected: Option<&str>) {
-    let expected = expected.map_or(Work::Nothing, |time| Work::Until(time.parse().unwrap()));
-    assert_eq!(annotated(&json!({ "nodeset.slinky.slurm.net/pod-deadline": text })).work, expected);
+fn invalid_deadline_is_ignored(#[case] text: &str, #[case] expected: Option<&str>) {
+    let expected = expected.map_or(JobState::None, |time| JobState::Until(time.parse().unwrap()));
+    assert_eq!(annotated(&json!({ "nodeset.slinky.slurm.net/pod-deadline": text })).job_state, expected);
 }
 
 #[rstest]
@@ -110,10 +114,10 @@ fn a_deadline_is_a_time(#[case] text: &str, #[case] expected: Option<&str>) {
 #[case::for_its_node(Some("true"), Some("node"), Cordon::Ours(Cause::Node), false)]
 #[case::by_both(Some("true"), Some("person,update"), Cordon::Ours(Cause::Update), true)]
 #[case::by_a_person_and_a_program(Some("true"), Some("person,autoscaler"), Cordon::Person, true)]
-#[case::taken_back_by_hand(Some("false"), Some("scale-in"), Cordon::None, false)]
-#[case::another_truth(Some("True"), None, Cordon::None, false)]
-#[case::removed_by_hand(None, Some("scale-in"), Cordon::None, false)]
-fn a_mark_is_of_whoever_it_names(
+#[case::switched_off_by_a_person(Some("false"), Some("scale-in"), Cordon::None, false)]
+#[case::not_exactly_true(Some("True"), None, Cordon::None, false)]
+#[case::removed_by_a_person(None, Some("scale-in"), Cordon::None, false)]
+fn cordon_belongs_to_the_author_of_the_mark(
     #[case] cordon: Option<&str>,
     #[case] by: Option<&str>,
     #[case] expected: Cordon,
@@ -133,7 +137,7 @@ fn a_mark_is_of_whoever_it_names(
 #[case(Cause::ScaleIn)]
 #[case(Cause::Update)]
 #[case(Cause::Node)]
-fn a_cause_is_read_as_it_is_written(#[case] cause: Cause) {
+fn cause_round_trips(#[case] cause: Cause) {
     assert_eq!(Cause::parse(cause.as_str()), Some(cause));
 }
 
@@ -142,30 +146,26 @@ fn conditions(conditions: &Value) -> Worker {
 }
 
 #[rstest]
-#[case::at_once(0, 0, true)]
-#[case::at_once_by_a_negative_time(-5, 0, true)]
+#[case::without_min_ready(0, 0, true)]
+#[case::negative_min_ready(-5, 0, true)]
 #[case::too_early(60, 30, false)]
-#[case::just_not_yet(60, 60, false)]
+#[case::exactly_min_ready(60, 60, false)]
 #[case::long_enough(60, 61, true)]
 #[case::ready_in_the_future(60, -10, false)]
-fn a_worker_is_available_once_it_was_ready_for_long_enough(
-    #[case] min_ready: i64,
-    #[case] age: i64,
-    #[case] expected: bool,
-) {
+fn worker_is_available_after_min_ready(#[case] min_ready: i64, #[case] age: i64, #[case] expected: bool) {
     let worker = conditions(&json!([{ "type": "Ready", "status": "True", "lastTransitionTime": minute(0) }]));
     let now = minute(0) + SignedDuration::from_secs(age);
     assert_eq!(worker.is_available(SignedDuration::from_secs(min_ready), now), expected);
 }
 
 #[rstest]
-#[case::nobody_wrote_down_since_when(json!([{ "type": "Ready", "status": "True" }]), true, false)]
+#[case::without_transition_time(json!([{ "type": "Ready", "status": "True" }]), true, false)]
 #[case::not_ready(json!([{ "type": "Ready", "status": "False", "lastTransitionTime": minute(-60) }]), false, false)]
-#[case::nobody_knows(json!([{ "type": "Ready", "status": "Unknown", "lastTransitionTime": minute(-60) }]), false, false)]
+#[case::unknown(json!([{ "type": "Ready", "status": "Unknown", "lastTransitionTime": minute(-60) }]), false, false)]
 #[case::no_condition(json!([]), false, false)]
 #[case::another_condition(json!([{ "type": "PodScheduled", "status": "True", "lastTransitionTime": minute(-60) }]), false, false)]
-#[case::at_the_end_of_time(json!([{ "type": "Ready", "status": "True", "lastTransitionTime": "9999-12-30T22:00:00Z" }]), true, false)]
-fn a_worker_that_is_not_ready_is_not_available(
+#[case::at_maximum_time(json!([{ "type": "Ready", "status": "True", "lastTransitionTime": "9999-12-30T22:00:00Z" }]), true, false)]
+fn unready_worker_is_not_available(
     #[case] change: Value,
     #[case] at_once: bool,
     #[case] after_a_second: bool,
@@ -177,13 +177,13 @@ fn a_worker_that_is_not_ready_is_not_available(
 
 #[rstest]
 #[case::pending("Pending", false, Phase::Pending, [true, false, false])]
-#[case::nobody_looked("", false, Phase::Pending, [true, false, false])]
+#[case::not_reported("", false, Phase::Pending, [true, false, false])]
 #[case::running("Running", false, Phase::Running, [true, false, true])]
-#[case::leaving("Running", true, Phase::Running, [false, false, false])]
+#[case::terminating("Running", true, Phase::Running, [false, false, false])]
 #[case::failed("Failed", false, Phase::Failed, [false, true, false])]
 #[case::succeeded("Succeeded", false, Phase::Succeeded, [false, true, false])]
 #[case::unknown("Unknown", false, Phase::Unknown, [true, false, false])]
-fn phases(
+fn phase_decides_alive_finished_and_healthy(
     #[case] text: &str,
     #[case] terminating: bool,
     #[case] phase: Phase,
@@ -198,14 +198,14 @@ fn phases(
 }
 
 #[rstest]
-#[case::not_even_there(json!(null), false)]
+#[case::no_statuses(json!(null), false)]
 #[case::waiting(json!([{ "state": { "waiting": { "reason": "ContainerCreating" } } }]), false)]
 #[case::running(json!([{ "state": { "running": {} } }]), true)]
-#[case::ended(json!([{ "state": { "terminated": { "exitCode": 0 } } }]), true)]
-#[case::waits_to_begin_again(json!([{ "state": { "waiting": {} }, "lastState": { "terminated": { "exitCode": 1 } } }]), true)]
-#[case::began_again(json!([{ "state": { "waiting": {} }, "restartCount": 1 }]), true)]
+#[case::exited(json!([{ "state": { "terminated": { "exitCode": 0 } } }]), true)]
+#[case::waiting_after_exit(json!([{ "state": { "waiting": {} }, "lastState": { "terminated": { "exitCode": 1 } } }]), true)]
+#[case::restarted(json!([{ "state": { "waiting": {} }, "restartCount": 1 }]), true)]
 #[case::one_of_two(json!([{ "state": { "waiting": {} } }, { "state": { "running": {} } }]), true)]
-fn a_worker_has_started_once_a_container_ran(#[case] statuses: Value, #[case] expected: bool) {
+fn worker_has_started_once_a_container_ran(#[case] statuses: Value, #[case] expected: bool) {
     let mut statuses = statuses;
     for status in statuses.as_array_mut().into_iter().flatten() {
         for (key, value) in
@@ -221,13 +221,13 @@ fn a_worker_has_started_once_a_container_ran(#[case] statuses: Value, #[case] ex
 }
 
 #[rstest]
-#[case::never_seen(&[], &[("Ready", "True")], false)]
+#[case::never_registered(&[], &[("Ready", "True")], false)]
 #[case::idle(&["Idle", "Drain"], &[("SlurmNodeStateIdle", "True"), ("SlurmNodeStateDrain", "True")], false)]
 #[case::allocated(&["Allocated"], &[("SlurmNodeStateAllocated", "True")], true)]
 #[case::mixed(&["Mixed"], &[("SlurmNodeStateMixed", "True")], true)]
 #[case::completing(&["Idle", "Completing"], &[("SlurmNodeStateIdle", "True"), ("SlurmNodeStateCompleting", "True")], true)]
 #[case::no_longer(&["Idle"], &[("SlurmNodeStateIdle", "True"), ("SlurmNodeStateAllocated", "False")], false)]
-fn a_worker_remembers_what_its_slurm_node_was_like(
+fn mirrored_states_are_read_from_pod_conditions(
     #[case] mirrored: &[&str],
     #[case] present: &[(&str, &str)],
     #[case] busy: bool,
@@ -240,7 +240,7 @@ fn a_worker_remembers_what_its_slurm_node_was_like(
 }
 
 #[test]
-fn a_reference_is_one_version_of_one_pod() {
+fn reference_identifies_one_version_of_one_pod() {
     let change = json!({ "metadata": { "uid": "u", "resourceVersion": "7" } });
     let expected = PodRef { name: "foo-0".to_owned(), uid: "u".to_owned(), version: "7".to_owned() };
     assert_eq!(worker(&change).reference(), expected);

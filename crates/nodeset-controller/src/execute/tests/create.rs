@@ -141,7 +141,10 @@ fn pod_owner(uid: &str) -> Value {
     json!({ "metadata": { "deletionTimestamp": "2027-01-01T00:00:00Z", "finalizers": ["kubernetes.io/pvc-protection"] } }),
     Some("PersistentVolumeClaim data is being deleted")
 )]
-#[case::of_a_pod_that_is_gone(pod_owner("gone"), Some("PersistentVolumeClaim data will be deleted with Pod old"))]
+#[case::of_a_pod_that_is_gone(
+    pod_owner("gone"),
+    Some("PersistentVolumeClaim data will be deleted with Pod old")
+)]
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_is_there_is_used_unless_it_is_on_its_way_out(
     #[case] there: Value,

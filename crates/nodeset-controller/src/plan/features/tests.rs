@@ -9,35 +9,35 @@ fn node(available: &[&str], active: &[&str]) -> Node {
 }
 
 #[rstest]
-#[case::added_to_both(&["foo"], &["foo"], Some("nn-x,GPU"), &["foo", "k8s/GPU", "k8s/nn-x"], &["foo", "k8s/GPU", "k8s/nn-x"])]
-#[case::ours_go_with_the_annotation(&["foo", "k8s/stale"], &["foo", "k8s/stale"], None, &["foo"], &["foo"])]
-#[case::the_last_one_goes_too(&["k8s/stale"], &["k8s/stale"], Some(""), &[], &[])]
-#[case::what_others_made_inactive_stays_inactive(
+#[case::added_to_available_and_active(&["foo"], &["foo"], Some("nn-x,GPU"), &["foo", "k8s/GPU", "k8s/nn-x"], &["foo", "k8s/GPU", "k8s/nn-x"])]
+#[case::removed_with_the_annotation(&["foo", "k8s/stale"], &["foo", "k8s/stale"], None, &["foo"], &["foo"])]
+#[case::last_one_removed(&["k8s/stale"], &["k8s/stale"], Some(""), &[], &[])]
+#[case::foreign_inactive_features_stay_inactive(
     &["foo", "mig=on", "mig=off", "k8s/old"], &["foo", "mig=on", "k8s/old"], Some("nn-a"),
     &["foo", "k8s/nn-a", "mig=off", "mig=on"], &["foo", "k8s/nn-a", "mig=on"]
 )]
-#[case::only_commas_separate(&[], &[], Some("location=us-east-2"), &["k8s/location=us-east-2"], &["k8s/location=us-east-2"])]
-#[case::blanks_empties_and_repetitions_say_nothing(&[], &[], Some(" a, ,a,, b ,"), &["k8s/a", "k8s/b"], &["k8s/a", "k8s/b"])]
-#[case::inactive_ours_become_active(&["k8s/a"], &[], Some("a"), &["k8s/a"], &["k8s/a"])]
-fn features_of_the_kubernetes_node_are_features_of_the_slurm_node(
+#[case::only_commas_are_separators(&[], &[], Some("location=us-east-2"), &["k8s/location=us-east-2"], &["k8s/location=us-east-2"])]
+#[case::blanks_empty_and_duplicate_entries_are_ignored(&[], &[], Some(" a, ,a,, b ,"), &["k8s/a", "k8s/b"], &["k8s/a", "k8s/b"])]
+#[case::our_inactive_features_become_active(&["k8s/a"], &[], Some("a"), &["k8s/a"], &["k8s/a"])]
+fn slurm_node_gets_the_features_of_its_kubernetes_node(
     #[case] available: &[&str],
     #[case] active: &[&str],
     #[case] annotation: Option<&str>,
-    #[case] wanted_available: &[&str],
-    #[case] wanted_active: &[&str],
+    #[case] expected_available: &[&str],
+    #[case] expected_active: &[&str],
 ) {
     let (available, active) = desired_features(&node(available, active), annotation).unwrap();
-    assert_eq!(available, wanted_available);
-    assert_eq!(active, wanted_active);
-    let reached = Node { features: available, active_features: active, ..Node::default() };
-    assert_eq!(desired_features(&reached, annotation), None);
+    assert_eq!(available, expected_available);
+    assert_eq!(active, expected_active);
+    let updated = Node { features: available, active_features: active, ..Node::default() };
+    assert_eq!(desired_features(&updated, annotation), None);
 }
 
 #[rstest]
-#[case::nothing_anywhere(&[], &[], None)]
-#[case::features_of_others(&["foo", "bar"], &["foo"], None)]
+#[case::no_features(&[], &[], None)]
+#[case::foreign_features(&["foo", "bar"], &["foo"], None)]
 #[case::in_another_order(&["k8s/b", "foo", "k8s/a"], &["k8s/b", "k8s/a"], Some("a,b"))]
-fn nothing_is_written_where_nothing_differs(
+fn up_to_date_features_are_not_written(
     #[case] available: &[&str],
     #[case] active: &[&str],
     #[case] annotation: Option<&str>,
@@ -50,40 +50,40 @@ fn at(topology: &str) -> Node {
 }
 
 #[rstest]
-#[case::given("", Some("topo-block:b0"), None, Some("topo-block:b0"))]
+#[case::set("", Some("topo-block:b0"), None, Some("topo-block:b0"))]
 #[case::changed("topo-block:b0", Some("topo-block:b1"), Some("topo-block:b0"), Some("topo-block:b1"))]
-#[case::given_over_that_of_others("default:s1", Some("default:s2"), None, Some("default:s2"))]
-#[case::already_so("topo-block:b0", Some("topo-block:b0"), None, None)]
-#[case::taken_back("topo-block:b0", None, Some("topo-block:b0"), Some(""))]
-#[case::taken_back_by_emptying("topo-block:b0", Some(""), Some("topo-block:b0"), Some(""))]
-#[case::taken_back_already("", None, Some("topo-block:b0"), None)]
+#[case::set_over_foreign_topology("default:s1", Some("default:s2"), None, Some("default:s2"))]
+#[case::up_to_date("topo-block:b0", Some("topo-block:b0"), None, None)]
+#[case::cleared("topo-block:b0", None, Some("topo-block:b0"), Some(""))]
+#[case::cleared_by_empty_annotation("topo-block:b0", Some(""), Some("topo-block:b0"), Some(""))]
+#[case::already_cleared("", None, Some("topo-block:b0"), None)]
 #[case::never_ours("default:s1", None, None, None)]
 #[case::never_ours_but_the_pod_has_the_key("default:s1", None, Some(""), None)]
-#[case::emptied_and_never_ours("default:s1", Some(""), None, None)]
-fn only_a_topology_of_ours_is_taken_back(
+#[case::empty_annotation_and_never_ours("default:s1", Some(""), None, None)]
+fn only_our_topology_is_cleared(
     #[case] topology: &str,
     #[case] host: Option<&str>,
-    #[case] told: Option<&str>,
+    #[case] recorded: Option<&str>,
     #[case] expected: Option<&str>,
 ) {
-    assert_eq!(desired_topology(&at(topology), host, told).as_deref(), expected);
+    assert_eq!(desired_topology(&at(topology), host, recorded).as_deref(), expected);
 }
 
 #[rstest]
-#[case::given(Some("b0"), None, NodeLookup::Unknown, "b0")]
+#[case::set(Some("b0"), None, NodeLookup::Unknown, "b0")]
 #[case::changed(Some("b1"), Some("b0"), NodeLookup::Present(&at("b0")), "b1")]
-#[case::nothing_to_say(None, None, NodeLookup::Present(&at("s1")), "")]
-#[case::not_taken_back_yet(None, Some("b0"), NodeLookup::Present(&at("b0")), "b0")]
-#[case::nobody_knows(None, Some("b0"), NodeLookup::Unknown, "b0")]
-#[case::taken_back(None, Some("b0"), NodeLookup::Present(&at("")), "")]
-#[case::gone_with_the_node(None, Some("b0"), NodeLookup::Absent, "")]
-fn a_pod_remembers_its_topology_until_slurm_has_forgotten_it(
+#[case::no_topology(None, None, NodeLookup::Present(&at("s1")), "")]
+#[case::not_cleared_yet(None, Some("b0"), NodeLookup::Present(&at("b0")), "b0")]
+#[case::slurm_unreachable(None, Some("b0"), NodeLookup::Unknown, "b0")]
+#[case::cleared(None, Some("b0"), NodeLookup::Present(&at("")), "")]
+#[case::node_deleted(None, Some("b0"), NodeLookup::Absent, "")]
+fn recorded_topology_stays_until_slurm_cleared_it(
     #[case] host: Option<&str>,
-    #[case] told: Option<&str>,
+    #[case] recorded: Option<&str>,
     #[case] slurm: NodeLookup<'_>,
     #[case] expected: &str,
 ) {
-    assert_eq!(told_topology(host, told, slurm), expected);
+    assert_eq!(recorded_topology(host, recorded, slurm), expected);
 }
 
 fn full() -> PodInfo {
@@ -101,7 +101,7 @@ fn full() -> PodInfo {
     full(),
     r#"{"namespace":"ns","podName":"gpu-0","node":"node-a","nodeSetName":"gpu","nodeSetUID":"u-1"}"#
 )]
-fn a_comment_has_its_keys_in_one_order(#[case] info: PodInfo, #[case] comment: &str) {
+fn comment_has_a_fixed_key_order(#[case] info: PodInfo, #[case] comment: &str) {
     assert_eq!(info.to_comment(), comment);
     assert!(info.is_in(comment));
 }
@@ -111,24 +111,24 @@ fn a_comment_has_its_keys_in_one_order(#[case] info: PodInfo, #[case] comment: &
     r#"{"nodeSetUID":"u-1","node":"node-a","podName":"gpu-0","nodeSetName":"gpu","namespace":"ns"}"#,
     true
 )]
-#[case::with_more(
+#[case::with_unknown_keys(
     r#"{"namespace":"ns","podName":"gpu-0","node":"node-a","nodeSetName":"gpu","nodeSetUID":"u-1","x":1}"#,
     true
 )]
-#[case::of_another_node(
+#[case::another_node(
     r#"{"namespace":"ns","podName":"gpu-0","node":"node-b","nodeSetName":"gpu","nodeSetUID":"u-1"}"#,
     false
 )]
 #[case::without_nodeset(r#"{"namespace":"ns","podName":"gpu-0","node":"node-a"}"#, false)]
-#[case::words("rack 7, ask Eva", false)]
-#[case::nothing("", false)]
+#[case::free_text("rack 7, ask Eva", false)]
+#[case::empty("", false)]
 #[case::not_text(r#"{"namespace":7}"#, false)]
 #[case::a_list("[]", false)]
-fn a_comment_is_compared_by_meaning(#[case] comment: &str, #[case] same: bool) {
+fn comment_is_compared_by_content(#[case] comment: &str, #[case] same: bool) {
     assert_eq!(full().is_in(comment), same);
 }
 
 #[test]
-fn words_of_a_person_are_no_record() {
+fn free_text_is_not_parsed() {
     assert_eq!(PodInfo::parse("rack 7, ask Eva"), None);
 }

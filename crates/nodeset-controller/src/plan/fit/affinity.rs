@@ -1,29 +1,30 @@
-//! Whether a node is one that a pod asks for by labels and names.
+//! Whether a node matches the node selector and required node affinity of a pod.
 
 use crate::node_facts::NodeFacts;
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, PodSpec};
 
-/// The only field of a node that can be asked for.
+/// The only node field that `matchFields` supports.
 const NAME_FIELD: &str = "metadata.name";
 
-/// An answer. The lower one decides where all must agree, the higher one where one is enough.
+/// Result of a match, ordered: the minimum of requirements that are combined by AND, the maximum of terms combined by
+/// OR.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Match {
-    /// It is not.
+    /// The node does not match.
     No,
-    /// Nobody can tell: the question makes no sense.
+    /// The requirement is invalid.
     Unclear,
-    /// It is.
+    /// The node matches.
     Yes,
 }
 
 impl From<bool> for Match {
-    fn from(answer: bool) -> Self {
-        if answer { Self::Yes } else { Self::No }
+    fn from(matches: bool) -> Self {
+        if matches { Self::Yes } else { Self::No }
     }
 }
 
-/// Whether a node is one that a pod asks for.
+/// Whether a node matches the selector and required affinity of a pod.
 pub fn match_node(spec: &PodSpec, node: &NodeFacts) -> Match {
     let mut selector = spec.node_selector.iter().flatten();
     if !selector.all(|(key, value)| node.labels.get(key) == Some(value)) {
@@ -33,13 +34,13 @@ pub fn match_node(spec: &PodSpec, node: &NodeFacts) -> Match {
     terms.iter().map(|term| match_term(term, node)).max().unwrap_or(Match::No)
 }
 
-/// What nobody can make sense of in the node affinity that a pod requires, for people.
-pub fn unreadable_requirement(spec: &PodSpec) -> Option<String> {
-    let mut unreadable = required_terms(spec).into_iter().flatten().flat_map(|term| {
+/// The first invalid requirement in the required node affinity of a pod, as text.
+pub fn invalid_requirement(spec: &PodSpec) -> Option<String> {
+    let mut invalid = required_terms(spec).into_iter().flatten().flat_map(|term| {
         let labels = labels_of(term).filter(|requirement| Test::of_label(requirement).is_none());
         labels.chain(fields_of(term).filter(|requirement| Test::of_field(requirement).is_none()))
     });
-    let NodeSelectorRequirement { key, operator, values } = unreadable.next()?;
+    let NodeSelectorRequirement { key, operator, values } = invalid.next()?;
     Some(format!("{key:?} {operator:?} {:?}", values.as_deref().unwrap_or_default()))
 }
 
@@ -56,19 +57,19 @@ fn fields_of(term: &NodeSelectorTerm) -> impl Iterator<Item = &NodeSelectorRequi
     term.match_fields.iter().flatten()
 }
 
-/// A term that requires nothing matches no node.
+/// A term without requirements matches no node, as in Kubernetes.
 fn match_term(term: &NodeSelectorTerm, node: &NodeFacts) -> Match {
     let labels =
         labels_of(term).map(|requirement| (Test::of_label(requirement), node.labels.get(&requirement.key)));
     let fields = fields_of(term).map(|requirement| (Test::of_field(requirement), Some(&node.name)));
-    let answers = labels.chain(fields).map(|(test, value)| match test {
-        Some(test) => test.holds(value.map(String::as_str)).into(),
+    let matches = labels.chain(fields).map(|(test, value)| match test {
+        Some(test) => test.matches(value.map(String::as_str)).into(),
         None => Match::Unclear,
     });
-    answers.min().unwrap_or(Match::No)
+    matches.min().unwrap_or(Match::No)
 }
 
-/// What a value, or its absence, has to be.
+/// The test of a requirement on a value, or on its absence.
 enum Test<'a> {
     OneOf(&'a [String]),
     NoneOf(&'a [String]),
@@ -79,7 +80,7 @@ enum Test<'a> {
 }
 
 impl<'a> Test<'a> {
-    /// `None` if Kubernetes would not know what is meant either.
+    /// `None` if Kubernetes considers the requirement invalid too.
     fn of_label(requirement: &'a NodeSelectorRequirement) -> Option<Self> {
         let values = requirement.values.as_deref().unwrap_or_default();
         match (requirement.operator.as_str(), values) {
@@ -93,7 +94,7 @@ impl<'a> Test<'a> {
         }
     }
 
-    /// Nodes can be asked for one name only.
+    /// Kubernetes accepts exactly one node name.
     fn of_field(requirement: &'a NodeSelectorRequirement) -> Option<Self> {
         let values = requirement.values.as_deref().unwrap_or_default();
         match (requirement.key.as_str(), requirement.operator.as_str(), values) {
@@ -103,7 +104,7 @@ impl<'a> Test<'a> {
         }
     }
 
-    fn holds(&self, value: Option<&str>) -> bool {
+    fn matches(&self, value: Option<&str>) -> bool {
         let is_among = |values: &[String]| value.is_some_and(|value| values.iter().any(|one| one == value));
         let number = value.and_then(|value| value.parse::<i64>().ok());
         match self {

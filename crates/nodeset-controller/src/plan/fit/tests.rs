@@ -3,9 +3,9 @@ use k8s_openapi::api::core::v1::Node;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-const COMES: Fit = Fit { run: true, stay: true };
+const RUNS: Fit = Fit { run: true, stay: true };
 const STAYS: Fit = Fit { run: false, stay: true };
-const GOES: Fit = Fit { run: false, stay: false };
+const UNFIT: Fit = Fit { run: false, stay: false };
 
 fn spec(change: &Value) -> PodSpec {
     let mut spec = json!({ "containers": [] });
@@ -36,14 +36,14 @@ fn tainted(taints: &Value) -> NodeFacts {
 }
 
 #[rstest]
-#[case::nothing_asked_for(json!({}), COMES)]
-#[case::all_labels_there(json!({ "nodeSelector": { "type": "staging", "zone": "b" } }), COMES)]
-#[case::another_value(json!({ "nodeSelector": { "type": "production" } }), GOES)]
-#[case::no_such_label(json!({ "nodeSelector": { "none": "" } }), GOES)]
-#[case::an_empty_value_is_a_value(json!({ "nodeSelector": { "flag": "" } }), COMES)]
-#[case::empty_selector(json!({ "nodeSelector": {} }), COMES)]
-fn a_node_has_all_labels_that_are_selected(#[case] asked: Value, #[case] expected: Fit) {
-    assert_eq!(fit(&spec(&asked), &node(&json!({}))), expected);
+#[case::no_selector(json!({}), RUNS)]
+#[case::all_labels_present(json!({ "nodeSelector": { "type": "staging", "zone": "b" } }), RUNS)]
+#[case::different_value(json!({ "nodeSelector": { "type": "production" } }), UNFIT)]
+#[case::missing_label(json!({ "nodeSelector": { "none": "" } }), UNFIT)]
+#[case::empty_value(json!({ "nodeSelector": { "flag": "" } }), RUNS)]
+#[case::empty_selector(json!({ "nodeSelector": {} }), RUNS)]
+fn node_must_have_all_selected_labels(#[case] selector: Value, #[case] expected: Fit) {
+    assert_eq!(fit(&spec(&selector), &node(&json!({}))), expected);
 }
 
 fn expression(key: &str, operator: &str, values: &[&str]) -> Value {
@@ -51,50 +51,50 @@ fn expression(key: &str, operator: &str, values: &[&str]) -> Value {
 }
 
 #[rstest]
-#[case::in_one(expression("type", "In", &["production", "staging"]), COMES)]
-#[case::in_none(expression("type", "In", &["production"]), GOES)]
-#[case::in_without_label(expression("none", "In", &["x"]), GOES)]
-#[case::not_in(expression("type", "NotIn", &["production"]), COMES)]
-#[case::not_in_one(expression("type", "NotIn", &["staging"]), GOES)]
-#[case::not_in_without_label(expression("none", "NotIn", &["x"]), COMES)]
-#[case::exists(expression("flag", "Exists", &[]), COMES)]
-#[case::exists_not(expression("none", "Exists", &[]), GOES)]
-#[case::absent(expression("none", "DoesNotExist", &[]), COMES)]
-#[case::absent_not(expression("flag", "DoesNotExist", &[]), GOES)]
-#[case::more(expression("cores", "Gt", &["15"]), COMES)]
-#[case::more_is_not_as_many(expression("cores", "Gt", &["16"]), GOES)]
-#[case::less(expression("cores", "Lt", &["17"]), COMES)]
-#[case::less_is_not_as_many(expression("cores", "Lt", &["16"]), GOES)]
-#[case::more_than_no_number(expression("type", "Gt", &["1"]), GOES)]
-#[case::more_than_nothing(expression("none", "Lt", &["1"]), GOES)]
-#[case::this_node(json!([{ "matchFields": [{ "key": "metadata.name", "operator": "In", "values": ["node-a"] }] }]), COMES)]
-#[case::that_node(json!([{ "matchFields": [{ "key": "metadata.name", "operator": "In", "values": ["node-b"] }] }]), GOES)]
-#[case::not_this_node(json!([{ "matchFields": [{ "key": "metadata.name", "operator": "NotIn", "values": ["node-a"] }] }]), GOES)]
-#[case::not_that_node(json!([{ "matchFields": [{ "key": "metadata.name", "operator": "NotIn", "values": ["node-b"] }] }]), COMES)]
-#[case::one_term_is_enough(json!([
+#[case::in_matches(expression("type", "In", &["production", "staging"]), RUNS)]
+#[case::in_does_not_match(expression("type", "In", &["production"]), UNFIT)]
+#[case::in_without_label(expression("none", "In", &["x"]), UNFIT)]
+#[case::not_in(expression("type", "NotIn", &["production"]), RUNS)]
+#[case::not_in_excludes(expression("type", "NotIn", &["staging"]), UNFIT)]
+#[case::not_in_without_label(expression("none", "NotIn", &["x"]), RUNS)]
+#[case::exists(expression("flag", "Exists", &[]), RUNS)]
+#[case::exists_without_label(expression("none", "Exists", &[]), UNFIT)]
+#[case::does_not_exist(expression("none", "DoesNotExist", &[]), RUNS)]
+#[case::does_not_exist_with_label(expression("flag", "DoesNotExist", &[]), UNFIT)]
+#[case::gt(expression("cores", "Gt", &["15"]), RUNS)]
+#[case::gt_is_strict(expression("cores", "Gt", &["16"]), UNFIT)]
+#[case::lt(expression("cores", "Lt", &["17"]), RUNS)]
+#[case::lt_is_strict(expression("cores", "Lt", &["16"]), UNFIT)]
+#[case::gt_of_text(expression("type", "Gt", &["1"]), UNFIT)]
+#[case::lt_without_label(expression("none", "Lt", &["1"]), UNFIT)]
+#[case::name_matches(json!([{ "matchFields": [{ "key": "metadata.name", "operator": "In", "values": ["node-a"] }] }]), RUNS)]
+#[case::name_does_not_match(json!([{ "matchFields": [{ "key": "metadata.name", "operator": "In", "values": ["node-b"] }] }]), UNFIT)]
+#[case::name_excluded(json!([{ "matchFields": [{ "key": "metadata.name", "operator": "NotIn", "values": ["node-a"] }] }]), UNFIT)]
+#[case::other_name_excluded(json!([{ "matchFields": [{ "key": "metadata.name", "operator": "NotIn", "values": ["node-b"] }] }]), RUNS)]
+#[case::terms_are_alternatives(json!([
     { "matchExpressions": [{ "key": "type", "operator": "In", "values": ["production"] }] },
     { "matchExpressions": [{ "key": "zone", "operator": "Exists" }] },
-]), COMES)]
-#[case::all_of_a_term_must_hold(json!([{
+]), RUNS)]
+#[case::requirements_of_a_term_are_combined(json!([{
     "matchExpressions": [{ "key": "zone", "operator": "Exists" }],
     "matchFields": [{ "key": "metadata.name", "operator": "In", "values": ["node-b"] }],
-}]), GOES)]
-#[case::an_empty_term_matches_nothing(json!([{}]), GOES)]
-#[case::no_terms_match_nothing(json!([]), GOES)]
-fn a_node_meets_the_affinity_that_is_required(#[case] terms: Value, #[case] expected: Fit) {
+}]), UNFIT)]
+#[case::empty_term_matches_nothing(json!([{}]), UNFIT)]
+#[case::no_terms_match_nothing(json!([]), UNFIT)]
+fn node_must_match_the_required_affinity(#[case] terms: Value, #[case] expected: Fit) {
     let spec = spec(&required(&terms));
     assert_eq!(fit(&spec, &node(&json!({}))), expected);
-    assert_eq!(unreadable_requirement(&spec), None);
+    assert_eq!(invalid_requirement(&spec), None);
 }
 
-/// Who wrote it meant something, so nobody leaves for it, and nobody comes who might have to leave again.
+/// The intent is unknown: existing pods stay, and no new pod is created that might have to be removed again.
 #[rstest]
-#[case::operator(expression("type", "Near", &["x"]), STAYS, r#""type" "Near" ["x"]"#)]
-#[case::in_nothing(expression("type", "In", &[]), STAYS, r#""type" "In" []"#)]
+#[case::unknown_operator(expression("type", "Near", &["x"]), STAYS, r#""type" "Near" ["x"]"#)]
+#[case::in_without_values(expression("type", "In", &[]), STAYS, r#""type" "In" []"#)]
 #[case::exists_with_values(expression("type", "Exists", &["x"]), STAYS, r#""type" "Exists" ["x"]"#)]
-#[case::no_number(expression("cores", "Gt", &["many"]), STAYS, r#""cores" "Gt" ["many"]"#)]
+#[case::bound_is_text(expression("cores", "Gt", &["many"]), STAYS, r#""cores" "Gt" ["many"]"#)]
 #[case::two_bounds(expression("cores", "Lt", &["1", "2"]), STAYS, r#""cores" "Lt" ["1", "2"]"#)]
-#[case::field(
+#[case::unknown_field(
     json!([{ "matchFields": [{ "key": "spec.unschedulable", "operator": "In", "values": ["false"] }] }]),
     STAYS, r#""spec.unschedulable" "In" ["false"]"#
 )]
@@ -102,74 +102,74 @@ fn a_node_meets_the_affinity_that_is_required(#[case] terms: Value, #[case] expe
     json!([{ "matchFields": [{ "key": "metadata.name", "operator": "In", "values": ["node-a", "node-b"] }] }]),
     STAYS, r#""metadata.name" "In" ["node-a", "node-b"]"#
 )]
-#[case::beside_a_term_that_holds(json!([
+#[case::beside_a_matching_term(json!([
     { "matchExpressions": [{ "key": "type", "operator": "Near" }] },
     { "matchExpressions": [{ "key": "zone", "operator": "Exists" }] },
-]), COMES, r#""type" "Near" []"#)]
-#[case::beside_a_requirement_that_does_not(json!([{ "matchExpressions": [
+]), RUNS, r#""type" "Near" []"#)]
+#[case::beside_an_unmet_requirement(json!([{ "matchExpressions": [
     { "key": "type", "operator": "Near" },
     { "key": "none", "operator": "Exists" },
-] }]), GOES, r#""type" "Near" []"#)]
-fn what_cannot_be_read_is_told_and_makes_nobody_leave(
+] }]), UNFIT, r#""type" "Near" []"#)]
+fn invalid_requirement_is_reported_and_keeps_existing_pods(
     #[case] terms: Value,
     #[case] expected: Fit,
-    #[case] unreadable: &str,
+    #[case] invalid: &str,
 ) {
     let spec = spec(&required(&terms));
     assert_eq!(fit(&spec, &node(&json!({}))), expected);
-    assert_eq!(unreadable_requirement(&spec).as_deref(), Some(unreadable));
+    assert_eq!(invalid_requirement(&spec).as_deref(), Some(invalid));
 }
 
 #[rstest]
-#[case::schedule(json!([{ "key": "gpu", "effect": "NoSchedule" }]), json!([]), STAYS)]
-#[case::execute(json!([{ "key": "gpu", "effect": "NoExecute" }]), json!([]), GOES)]
-#[case::prefer(json!([{ "key": "gpu", "effect": "PreferNoSchedule" }]), json!([]), COMES)]
-#[case::unknown_effect(json!([{ "key": "gpu", "effect": "Shun" }]), json!([]), COMES)]
-#[case::exists(json!([{ "key": "gpu", "value": "a", "effect": "NoExecute" }]), json!([{ "key": "gpu", "operator": "Exists" }]), COMES)]
-#[case::exists_for_all_keys(json!([{ "key": "gpu", "effect": "NoExecute" }]), json!([{ "operator": "Exists" }]), COMES)]
-#[case::no_key_needs_exists(json!([{ "key": "gpu", "effect": "NoExecute" }]), json!([{ "operator": "Equal" }]), GOES)]
-#[case::equal(json!([{ "key": "gpu", "value": "a", "effect": "NoExecute" }]), json!([{ "key": "gpu", "operator": "Equal", "value": "a" }]), COMES)]
-#[case::equal_by_default(json!([{ "key": "gpu", "value": "a", "effect": "NoExecute" }]), json!([{ "key": "gpu", "value": "a" }]), COMES)]
-#[case::no_value_is_an_empty_value(json!([{ "key": "gpu", "effect": "NoExecute" }]), json!([{ "key": "gpu", "value": "" }]), COMES)]
-#[case::unequal(json!([{ "key": "gpu", "value": "b", "effect": "NoExecute" }]), json!([{ "key": "gpu", "value": "a" }]), GOES)]
-#[case::another_key(json!([{ "key": "gpu", "effect": "NoExecute" }]), json!([{ "key": "fpga", "operator": "Exists" }]), GOES)]
-#[case::another_effect(json!([{ "key": "gpu", "effect": "NoExecute" }]), json!([{ "key": "gpu", "operator": "Exists", "effect": "NoSchedule" }]), GOES)]
-#[case::unknown_operator(json!([{ "key": "gpu", "value": "5", "effect": "NoExecute" }]), json!([{ "key": "gpu", "operator": "Lt", "value": "9" }]), GOES)]
+#[case::no_schedule(json!([{ "key": "gpu", "effect": "NoSchedule" }]), json!([]), STAYS)]
+#[case::no_execute(json!([{ "key": "gpu", "effect": "NoExecute" }]), json!([]), UNFIT)]
+#[case::prefer_no_schedule(json!([{ "key": "gpu", "effect": "PreferNoSchedule" }]), json!([]), RUNS)]
+#[case::unknown_effect(json!([{ "key": "gpu", "effect": "Shun" }]), json!([]), RUNS)]
+#[case::exists(json!([{ "key": "gpu", "value": "a", "effect": "NoExecute" }]), json!([{ "key": "gpu", "operator": "Exists" }]), RUNS)]
+#[case::exists_for_all_keys(json!([{ "key": "gpu", "effect": "NoExecute" }]), json!([{ "operator": "Exists" }]), RUNS)]
+#[case::no_key_needs_exists(json!([{ "key": "gpu", "effect": "NoExecute" }]), json!([{ "operator": "Equal" }]), UNFIT)]
+#[case::equal(json!([{ "key": "gpu", "value": "a", "effect": "NoExecute" }]), json!([{ "key": "gpu", "operator": "Equal", "value": "a" }]), RUNS)]
+#[case::equal_by_default(json!([{ "key": "gpu", "value": "a", "effect": "NoExecute" }]), json!([{ "key": "gpu", "value": "a" }]), RUNS)]
+#[case::no_value_is_an_empty_value(json!([{ "key": "gpu", "effect": "NoExecute" }]), json!([{ "key": "gpu", "value": "" }]), RUNS)]
+#[case::unequal(json!([{ "key": "gpu", "value": "b", "effect": "NoExecute" }]), json!([{ "key": "gpu", "value": "a" }]), UNFIT)]
+#[case::another_key(json!([{ "key": "gpu", "effect": "NoExecute" }]), json!([{ "key": "fpga", "operator": "Exists" }]), UNFIT)]
+#[case::another_effect(json!([{ "key": "gpu", "effect": "NoExecute" }]), json!([{ "key": "gpu", "operator": "Exists", "effect": "NoSchedule" }]), UNFIT)]
+#[case::unknown_operator(json!([{ "key": "gpu", "value": "5", "effect": "NoExecute" }]), json!([{ "key": "gpu", "operator": "Lt", "value": "9" }]), UNFIT)]
 #[case::one_of_two(
     json!([{ "key": "gpu", "effect": "NoExecute" }, { "key": "fpga", "effect": "NoSchedule" }]),
     json!([{ "key": "gpu", "operator": "Exists" }]),
     STAYS
 )]
-#[case::for_a_time(
+#[case::with_toleration_seconds(
     json!([{ "key": "gpu", "effect": "NoExecute" }]),
     json!([{ "key": "gpu", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 0 }]),
     STAYS
 )]
-#[case::for_a_time_and_for_ever(
+#[case::with_and_without_toleration_seconds(
     json!([{ "key": "gpu", "effect": "NoExecute" }]),
     json!([{ "key": "gpu", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5 }, { "operator": "Exists" }]),
-    COMES
+    RUNS
 )]
-fn a_taint_needs_a_toleration(#[case] taints: Value, #[case] tolerations: Value, #[case] expected: Fit) {
+fn taint_requires_a_toleration(#[case] taints: Value, #[case] tolerations: Value, #[case] expected: Fit) {
     assert_eq!(fit(&spec(&json!({ "tolerations": tolerations })), &tainted(&taints)), expected);
 }
 
 #[rstest]
 #[case::not_ready("node.kubernetes.io/not-ready", "NoExecute", json!([]), STAYS)]
 #[case::unreachable("node.kubernetes.io/unreachable", "NoExecute", json!([]), STAYS)]
-#[case::not_ready_before_the_grace_time("node.kubernetes.io/not-ready", "NoSchedule", json!([]), STAYS)]
-#[case::unreachable_before_the_grace_time("node.kubernetes.io/unreachable", "NoSchedule", json!([]), STAYS)]
+#[case::not_ready_no_schedule("node.kubernetes.io/not-ready", "NoSchedule", json!([]), STAYS)]
+#[case::unreachable_no_schedule("node.kubernetes.io/unreachable", "NoSchedule", json!([]), STAYS)]
 #[case::cordoned("node.kubernetes.io/unschedulable", "NoSchedule", json!([]), STAYS)]
-#[case::the_pods_own_time(
+#[case::tolerated_for_a_time(
     "node.kubernetes.io/not-ready", "NoExecute",
     json!([{ "key": "node.kubernetes.io/not-ready", "operator": "Exists", "tolerationSeconds": 5 }]), STAYS
 )]
-#[case::the_pod_does_not_mind(
+#[case::tolerated(
     "node.kubernetes.io/unreachable", "NoExecute",
-    json!([{ "key": "node.kubernetes.io/unreachable", "operator": "Exists" }]), COMES
+    json!([{ "key": "node.kubernetes.io/unreachable", "operator": "Exists" }]), RUNS
 )]
-#[case::out_of_service("node.kubernetes.io/out-of-service", "NoExecute", json!([]), GOES)]
-fn a_node_in_trouble_takes_nobody_new_and_keeps_whom_it_has(
+#[case::out_of_service("node.kubernetes.io/out-of-service", "NoExecute", json!([]), UNFIT)]
+fn node_problem_taint_blocks_new_pods_and_keeps_existing_ones(
     #[case] key: &str,
     #[case] effect: &str,
     #[case] tolerations: Value,
@@ -180,15 +180,15 @@ fn a_node_in_trouble_takes_nobody_new_and_keeps_whom_it_has(
 }
 
 #[test]
-fn a_node_is_closed_by_its_taint_and_not_by_the_flag() {
+fn unschedulable_flag_alone_does_not_block_pods() {
     let node = node(&json!({ "spec": { "unschedulable": true } }));
     assert!(node.unschedulable);
-    assert_eq!(fit(&spec(&json!({})), &node), COMES);
+    assert_eq!(fit(&spec(&json!({})), &node), RUNS);
 }
 
 #[test]
-fn the_wrong_node_is_left_even_where_every_taint_is_tolerated() {
-    let asked =
+fn tolerations_do_not_override_the_node_selector() {
+    let selector =
         json!({ "nodeSelector": { "type": "production" }, "tolerations": [{ "operator": "Exists" }] });
-    assert_eq!(fit(&spec(&asked), &node(&json!({}))), GOES);
+    assert_eq!(fit(&spec(&selector), &node(&json!({}))), UNFIT);
 }

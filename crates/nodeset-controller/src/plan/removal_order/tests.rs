@@ -1,6 +1,6 @@
 use super::*;
 use crate::plan::testing::{minute, pod};
-use crate::worker::{Cause, Ready, Work};
+use crate::worker::{Cause, JobState, Ready};
 use proptest::prelude::*;
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -22,7 +22,7 @@ fn phase(phase: &str) -> Value {
     json!({ "status": { "phase": phase, "conditions": null } })
 }
 
-/// The same workers in any order come out in this one.
+/// Sorts the workers from several input orders.
 fn assert_order(expected: &[(&str, Value)]) {
     let mut workers: Vec<_> = expected.iter().map(worker).collect();
     let names: Vec<_> = expected.iter().map(|(name, _)| (*name).to_owned()).collect();
@@ -30,12 +30,12 @@ fn assert_order(expected: &[(&str, Value)]) {
         workers.rotate_left(turn);
         workers.reverse();
         workers.sort_by(removal_order);
-        assert_eq!(workers.iter().map(Worker::name).collect::<Vec<_>>(), names, "turned by {turn}");
+        assert_eq!(workers.iter().map(Worker::name).collect::<Vec<_>>(), names, "rotated by {turn}");
     }
 }
 
 #[test]
-fn the_less_a_worker_serves_the_sooner_it_goes() {
+fn least_useful_worker_is_removed_first() {
     let mut oldest = ready_since(Some(-60));
     oldest["metadata"] = json!({ "creationTimestamp": minute(-600) });
     assert_order(&[
@@ -58,28 +58,28 @@ fn the_less_a_worker_serves_the_sooner_it_goes() {
 }
 
 #[rstest]
-#[case::cheaper_goes_first(vec![
+#[case::lower_cost_first(vec![
     ("a-0", annotated("pod-deletion-cost", "-10")),
     ("a-9", json!({})),
     ("a-2", annotated("pod-deletion-cost", "10")),
 ])]
-#[case::a_cost_that_is_no_number_is_none(vec![
+#[case::invalid_cost_is_zero(vec![
     ("a-1", annotated("pod-deletion-cost", "+5")),
     ("a-0", json!({})),
 ])]
-#[case::idle_before_busy_and_then_who_is_done_sooner(vec![
+#[case::idle_first_then_earliest_deadline(vec![
     ("a-0", json!({})),
     ("a-1", annotated("pod-deadline", "2030-01-01T10:00:00Z")),
     ("a-2", annotated("pod-deadline", "2030-01-01T11:00:00Z")),
     ("a-3", annotated("pod-deadline", "2030-01-01T14:00:00+02:00")),
 ])]
-#[case::highest_ordinal_goes_first_by_number(vec![
+#[case::highest_ordinal_first(vec![
     ("a-10", json!({})),
     ("a-9", json!({})),
     ("a-0", json!({})),
     ("a-x", json!({})),
 ])]
-#[case::among_the_cordoned_the_highest_ordinal(vec![
+#[case::highest_ordinal_first_among_cordoned(vec![
     ("a-1", annotated("pod-cordon", "true")),
     ("a-0", annotated("pod-cordon", "true")),
     ("a-2", json!({})),
@@ -93,32 +93,32 @@ fn the_less_a_worker_serves_the_sooner_it_goes() {
         "nodeset.slinky.slurm.net/pod-deletion-cost": "100",
     } } })),
 ])]
-#[case::who_has_ended_goes_like_who_has_not_begun(vec![
+#[case::finished_ranks_like_pending(vec![
     ("a-9", phase("Failed")),
     ("a-8", phase("Pending")),
     ("a-7", phase("Succeeded")),
     ("a-10", phase("Running")),
 ])]
-#[case::newer_goes_first_and_unknown_age_is_new(vec![
+#[case::newest_first_and_missing_time_is_newest(vec![
     ("no-time", json!({ "metadata": { "creationTimestamp": null } })),
     ("newer", json!({ "metadata": { "creationTimestamp": minute(5) } })),
     ("older", json!({ "metadata": { "creationTimestamp": minute(4) } })),
 ])]
-#[case::names_decide_when_nothing_else_does(vec![("x", json!({})), ("y", json!({})), ("z", json!({}))])]
-fn first_difference_decides(#[case] expected: Vec<(&str, Value)>) {
+#[case::name_breaks_ties(vec![("x", json!({})), ("y", json!({})), ("z", json!({}))])]
+fn first_difference_decides_the_order(#[case] expected: Vec<(&str, Value)>) {
     assert_order(&expected);
 }
 
-/// Whoever is on its way out already counts before anybody else is asked to go, however costly it is.
+/// A terminating worker counts as removed before any other, whatever its cost.
 #[test]
-fn who_is_leaving_anyway_goes_first() {
-    let mut leaving = annotated("pod-deletion-cost", "1000");
-    leaving["metadata"]["deletionTimestamp"] = json!(minute(0));
-    assert_order(&[("a-0", leaving), ("a-1", phase("Pending")), ("a-2", json!({}))]);
+fn terminating_worker_is_removed_first() {
+    let mut terminating_pod = annotated("pod-deletion-cost", "1000");
+    terminating_pod["metadata"]["deletionTimestamp"] = json!(minute(0));
+    assert_order(&[("a-0", terminating_pod), ("a-1", phase("Pending")), ("a-2", json!({}))]);
 }
 
 prop_compose! {
-    /// Few values each, so that many workers are equal in most of them.
+    /// Few values for each field, so that many workers are equal in most of them.
     fn any_worker()(
         (terminating, bound, phase, ready) in (any::<bool>(), any::<bool>(), 0..5_usize, 0..4_i64),
         (cost, deadline, cordon) in (-1..2_i32, 0..3_i64, 0..3_usize),
@@ -131,7 +131,7 @@ prop_compose! {
             phase: [Phase::Pending, Phase::Running, Phase::Succeeded, Phase::Failed, Phase::Unknown][phase],
             ready: (ready > 0).then(|| Ready { since: (ready > 1).then(|| minute(ready)) }),
             cost,
-            work: if deadline > 0 { Work::Until(minute(deadline)) } else { Work::Nothing },
+            job_state: if deadline > 0 { JobState::Until(minute(deadline)) } else { JobState::None },
             cordon: [Cordon::None, Cordon::Person, Cordon::Ours(Cause::Update)][cordon],
             ordinal: (ordinal >= 0).then_some(ordinal),
             created: (created > 0).then(|| minute(created)),
@@ -142,7 +142,7 @@ prop_compose! {
 
 proptest! {
     #[test]
-    fn the_order_is_total(one in any_worker(), two in any_worker(), three in any_worker()) {
+    fn removal_order_is_total(one in any_worker(), two in any_worker(), three in any_worker()) {
         prop_assert_eq!(removal_order(&one, &two), removal_order(&two, &one).reverse());
         prop_assert_eq!(removal_order(&one, &one), Ordering::Equal);
         if removal_order(&one, &two).is_le() && removal_order(&two, &three).is_le() {
@@ -154,7 +154,7 @@ proptest! {
     }
 
     #[test]
-    fn the_order_of_the_input_does_not_matter(
+    fn removal_order_is_independent_of_input_order(
         (workers, shuffled) in prop::collection::vec(any_worker(), 0..12)
             .prop_flat_map(|workers| (Just(workers.clone()), Just(workers).prop_shuffle()))
     ) {
@@ -162,7 +162,7 @@ proptest! {
             workers.sort_by(removal_order);
             workers.into_iter().map(|worker| format!("{worker:?}")).collect::<Vec<_>>()
         };
-        // Two versions of one pod never meet; those of equal rank may trade places.
+        // Two versions of one pod do not occur; workers of equal rank have no defined order.
         let distinct = |workers: &[Worker]| {
             workers.iter().enumerate().all(|(at, one)| workers[..at].iter().all(|other| !removal_order(one, other).is_eq()))
         };

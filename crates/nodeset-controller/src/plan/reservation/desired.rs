@@ -1,20 +1,20 @@
-//! The reservation that a NodeSet wishes for: read from its spec, written into its status, compared with Slurm's.
+//! The desired reservation of a NodeSet: parsed from its spec, and compared with the one in Slurm.
 
+use super::record::{Recorded, ReservationRecord, minutes_of};
 use crate::plan::update::reservation_name;
 use jiff::{SignedDuration, Timestamp};
 use slinky_api::TypeMismatch;
 use slinky_api::v1beta1::{NodeSet, ScheduledUpdate};
 use slurm_rest::{Reservation, ReservationRequest};
 use std::collections::BTreeSet;
-use std::fmt;
 
-/// What every reservation of ours is: it takes nodes out of service, whatever runs there.
-const ALWAYS: [&str; 2] = ["IGNORE_JOBS", "MAINT"];
-/// Takes a start that has passed.
+/// Flags of every reservation of ours: it takes nodes out of service, whatever runs there.
+const REQUIRED_FLAGS: [&str; 2] = ["IGNORE_JOBS", "MAINT"];
+/// Accepts a start in the past.
 const FORCE_START: &str = "FORCE_START";
-/// Flags of reservations that come back. Slurm moves the start of such a one each time.
+/// Flags of repeating reservations, whose start Slurm moves on each repetition.
 const REPEATING: [&str; 5] = ["DAILY", "HOURLY", "WEEKDAY", "WEEKEND", "WEEKLY"];
-/// Flags that an update can also take back, by `NO_` and the flag. Only these are compared: Slurm keeps others for ever, or
+/// Flags that an update can also clear, with the prefix `NO_`. Only these are compared: Slurm keeps others forever, or
 /// never shows them.
 const REVOCABLE: [&str; 14] = [
     "ANY_NODES",
@@ -32,46 +32,46 @@ const REVOCABLE: [&str; 14] = [
     "WEEKEND",
     "WEEKLY",
 ];
-/// Who may use it: nobody who has jobs.
+/// The only user of the reservation, who submits no jobs.
 const USER: &str = "slurm";
-/// The longest one. Slurm counts seconds in 32 bits, and what does not fit it cuts without a word.
-const LONGEST: SignedDuration = SignedDuration::from_hours(365 * 24);
+/// Maximum duration. Slurm counts seconds in 32 bits, and truncates longer ones without error.
+const MAX_DURATION: SignedDuration = SignedDuration::from_hours(365 * 24);
 
-/// Why there is no reservation, or not the one that the spec asks for.
+/// Why the reservation in Slurm does not follow the spec.
 #[derive(Debug, thiserror::Error)]
 pub enum ScheduleError {
-    /// A field has no value.
+    /// A required field is missing.
     #[error("spec.updateStrategy.scheduledUpdate.{0} is missing")]
     Missing(&'static str),
-    /// The start is not a time.
+    /// The start is not a valid time.
     #[error("spec.updateStrategy.scheduledUpdate.startTime")]
     StartTime(#[from] TypeMismatch),
-    /// The duration is not one.
+    /// The duration is invalid.
     #[error("spec.updateStrategy.scheduledUpdate.duration")]
     Duration(#[from] jiff::Error),
-    /// The duration is one that Slurm would take for something else: no minute at all is for ever.
-    #[error("spec.updateStrategy.scheduledUpdate.duration: {0} is not between a minute and a year")]
+    /// Slurm would misinterpret the duration: zero minutes means forever.
+    #[error("spec.updateStrategy.scheduledUpdate.duration: {0} is not between one minute and one year")]
     Length(String),
-    /// A flag is not a word.
-    #[error("spec.updateStrategy.scheduledUpdate.flags: {0:?} is not a flag")]
+    /// A flag has invalid characters.
+    #[error("spec.updateStrategy.scheduledUpdate.flags: {0:?} is not a valid flag")]
     Flag(String),
-    /// Slurm refuses that.
-    #[error("spec.updateStrategy.scheduledUpdate.flags: FORCE_START needs one of {}", REPEATING.join(", "))]
+    /// Slurm accepts `FORCE_START` only for repeating reservations.
+    #[error("spec.updateStrategy.scheduledUpdate.flags: FORCE_START requires one of {}", REPEATING.join(", "))]
     ForcedOnce,
-    /// Slurm takes no start in the past.
+    /// Slurm accepts no start in the past.
     #[error(
-        "spec.updateStrategy.scheduledUpdate.startTime: {0} has passed, and workers keep their old template"
+        "spec.updateStrategy.scheduledUpdate.startTime: {0} has passed; outdated workers are not updated"
     )]
     Passed(Timestamp),
-    /// Somebody else made it.
+    /// The reservation was not created for this NodeSet.
     #[error(
-        "Slurm has a reservation {0} that was not made for this NodeSet: delete it, or give this one another name"
+        "Slurm already has a reservation {0} that was not created for this NodeSet; delete it or rename the NodeSet"
     )]
     NameTaken(String),
 }
 
 impl ScheduleError {
-    /// A fixed name, for metrics and conditions.
+    /// The reason in conditions and metrics.
     pub const fn category(&self) -> &'static str {
         match self {
             Self::Missing(_)
@@ -86,7 +86,7 @@ impl ScheduleError {
     }
 }
 
-/// The reservation that a NodeSet wishes for, apart from its nodes. Its text is what the status remembers of it.
+/// The desired reservation of a NodeSet, apart from its nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DesiredReservation {
     name: String,
@@ -96,7 +96,7 @@ pub struct DesiredReservation {
 }
 
 impl DesiredReservation {
-    /// Reads it from the spec.
+    /// Parses the spec.
     pub fn of(nodeset: &NodeSet) -> Result<Self, ScheduleError> {
         let strategy = nodeset.spec.effective_update_strategy();
         let schedule = strategy.scheduled_update.ok_or(ScheduleError::Missing("startTime"))?;
@@ -113,39 +113,56 @@ impl DesiredReservation {
         Ok(desired)
     }
 
-    /// When it begins, for the first time if it repeats.
+    /// Its start, the first one if it repeats.
     pub const fn start(&self) -> Timestamp {
         self.start
     }
 
-    /// Whether it comes back again and again.
+    /// Whether it repeats.
     fn repeats(&self) -> bool {
         REPEATING.iter().any(|flag| self.flags.contains(*flag))
     }
 
-    /// Whether Slurm takes a new reservation like this now.
-    pub fn may_be_made(&self, now: Timestamp) -> bool {
+    /// Whether Slurm accepts a new reservation like this now.
+    pub fn can_be_created(&self, now: Timestamp) -> bool {
         let length = SignedDuration::from_mins(self.minutes.into());
         self.start >= now || (self.flags.contains(FORCE_START) && now.duration_since(self.start) < length)
     }
 
-    /// Whether a reservation is what is wished for. `remembered` is what the status says of it.
-    pub fn is_fulfilled_by(&self, found: &Reservation, remembered: &str) -> bool {
-        found.start_time == Some(self.next_start(found, remembered))
+    /// Whether the reservation in Slurm is the desired one.
+    pub fn is_fulfilled_by(&self, found: &Reservation, recorded: &Recorded) -> bool {
+        found.start_time == Some(self.next_start(found, recorded))
             && minutes_of(found) == Some(self.minutes.into())
             && REVOCABLE.iter().all(|flag| self.flags.contains(*flag) == has_flag(found, flag))
     }
 
-    /// When a reservation that is there should begin next: as Slurm has moved it, unless it is known to come from a desired
-    /// with another start.
-    pub fn next_start(&self, found: &Reservation, remembered: &str) -> Timestamp {
-        let same_start =
-            remembered.is_empty() || remembered.starts_with(&beginning(&self.name, Some(self.start)));
+    /// The next start of the reservation in Slurm: as Slurm has moved it, unless it is recorded with another first
+    /// start.
+    pub fn next_start(&self, found: &Reservation, recorded: &Recorded) -> Timestamp {
+        let same_start = match recorded {
+            Recorded::Unknown => true,
+            Recorded::Known(record) => record.name == self.name && record.start == Some(self.start),
+        };
         let moved = found.start_time.filter(|start| self.repeats() && same_start && *start > self.start);
         moved.unwrap_or(self.start)
     }
 
-    /// The request that makes it.
+    /// The record of this reservation.
+    pub fn record(&self) -> ReservationRecord {
+        ReservationRecord {
+            name: self.name.clone(),
+            start: Some(self.start),
+            minutes: self.minutes.into(),
+            flags: self.flags.clone(),
+        }
+    }
+
+    /// The recorded state after Slurm was seen with this reservation.
+    pub fn as_recorded(&self) -> Recorded {
+        Recorded::Known(self.record())
+    }
+
+    /// The request that creates it.
     pub fn request(&self, nodes: Vec<String>) -> ReservationRequest {
         ReservationRequest {
             name: self.name.clone(),
@@ -157,41 +174,13 @@ impl DesiredReservation {
         }
     }
 
-    /// The request that makes it of the reservation that is there, with its next start.
+    /// The request that changes the reservation in Slurm into this one, with its next start.
     pub fn change(&self, found: &Reservation, start: Timestamp, nodes: Vec<String>) -> ReservationRequest {
         let mut request = ReservationRequest { start, ..self.request(nodes) };
         let excess = REVOCABLE.iter().filter(|flag| has_flag(found, flag) && !self.flags.contains(**flag));
         request.flags.extend(excess.map(|flag| format!("NO_{flag}")));
         request
     }
-}
-
-impl fmt::Display for DesiredReservation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let flags: Vec<_> = self.flags.iter().map(String::as_str).collect();
-        f.write_str(&text(&self.name, Some(self.start), i64::from(self.minutes), &flags))
-    }
-}
-
-/// A reservation in the words of a desired.
-pub fn describe(found: &Reservation) -> String {
-    let mut flags: Vec<_> = found.flags.iter().map(String::as_str).collect();
-    flags.sort_unstable();
-    text(&found.name, found.start_time, minutes_of(found).unwrap_or_default(), &flags)
-}
-
-fn text(name: &str, start: Option<Timestamp>, minutes: i64, flags: &[&str]) -> String {
-    format!("{}{minutes} min [{}]", beginning(name, start), flags.join(", "))
-}
-
-fn beginning(name: &str, start: Option<Timestamp>) -> String {
-    let start = start.map_or_else(|| "at no known time".to_owned(), |start| start.to_string());
-    format!("{name} starts {start} for ")
-}
-
-fn minutes_of(found: &Reservation) -> Option<i64> {
-    let (start, end) = found.start_time.zip(found.end_time)?;
-    Some(end.duration_since(start).as_mins())
 }
 
 fn has_flag(found: &Reservation, flag: &str) -> bool {
@@ -204,7 +193,7 @@ fn minutes(schedule: &ScheduledUpdate) -> Result<u32, ScheduleError> {
     let duration: SignedDuration = written.parse()?;
     u32::try_from(duration.as_mins())
         .ok()
-        .filter(|minutes| *minutes > 0 && duration <= LONGEST)
+        .filter(|minutes| *minutes > 0 && duration <= MAX_DURATION)
         .ok_or_else(|| ScheduleError::Length(written.to_owned()))
 }
 
@@ -212,7 +201,7 @@ fn flags(schedule: &ScheduledUpdate) -> Result<BTreeSet<String>, ScheduleError> 
     let is_word = |flag: &str| {
         !flag.is_empty() && flag.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
     };
-    let mut flags: BTreeSet<_> = ALWAYS.iter().map(|flag| (*flag).to_owned()).collect();
+    let mut flags: BTreeSet<_> = REQUIRED_FLAGS.iter().map(|flag| (*flag).to_owned()).collect();
     for flag in schedule.flags.iter().flatten() {
         if !is_word(flag.trim()) {
             return Err(ScheduleError::Flag(flag.clone()));

@@ -6,6 +6,8 @@ use crate::slurm::Snapshot;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use rstest::rstest;
 use serde_json::{Value, json};
+use slinky_api::conditions::RESERVATION_CREATED;
+use slinky_api::labels::annotations::RESERVATION;
 use slinky_api::v1beta1::{NodeSetStatus, UpdateStrategyType};
 use slurm_rest::ReservationRequest;
 use std::collections::BTreeMap;
@@ -16,21 +18,18 @@ mod input;
 const NAME: &str = "SlurmOperatorMaint-gpu";
 /// All decisions here are made at `minute(60)`.
 const NOW: i64 = 60;
-/// What the status remembers of the usual desired.
-const WISH: &str = "SlurmOperatorMaint-gpu starts 2023-03-28T12:40:00Z for 30 min [IGNORE_JOBS, MAINT]";
-/// What the status remembers of the same every day.
-const DAILY: &str =
-    "SlurmOperatorMaint-gpu starts 2023-03-28T12:40:00Z for 30 min [DAILY, IGNORE_JOBS, MAINT]";
+/// Description of the desired reservation of [`Scheduled::plain`].
+const DESIRED: &str = "SlurmOperatorMaint-gpu starts 2023-03-28T12:40:00Z for 30 min [IGNORE_JOBS, MAINT]";
 
-/// A NodeSet called `gpu` with two workers that wishes to be updated then, and a Slurm without reservations.
-struct World(Fixture);
+/// A NodeSet `gpu` with two workers and a scheduled update, and a Slurm cluster without reservations.
+struct Scheduled(Fixture);
 
-impl World {
+impl Scheduled {
     fn new(start: i64, flags: &[&str]) -> Self {
         Self::of(&json!({ "startTime": minute(start), "duration": "30m", "flags": flags }))
     }
 
-    fn usual() -> Self {
+    fn plain() -> Self {
         Self::new(120, &[])
     }
 
@@ -41,13 +40,13 @@ impl World {
     }
 
     fn known(mut self, change: impl FnOnce(&mut Snapshot)) -> Self {
-        let View::Known(known) = &mut self.0.observed.slurm else { panic!("Slurm is not known") };
+        let View::Known(known) = &mut self.0.observed.slurm else { panic!("Slurm is unreachable") };
         change(Arc::make_mut(&mut known.snapshot));
         self
     }
 
     fn doubting(mut self, node: &str) -> Self {
-        let View::Known(known) = &mut self.0.observed.slurm else { panic!("Slurm is not known") };
+        let View::Known(known) = &mut self.0.observed.slurm else { panic!("Slurm is unreachable") };
         known.uncertain.insert(node.to_owned());
         self
     }
@@ -60,19 +59,19 @@ impl World {
         self.spec(|spec| spec.update_strategy.as_mut().unwrap().type_ = strategy)
     }
 
-    /// The finalizer is there.
-    fn held(self) -> Self {
+    /// With the finalizer.
+    fn with_finalizer(self) -> Self {
         let finalizers = ["other", WORKERS_FINALIZER, RESERVATION_FINALIZER].map(str::to_owned).to_vec();
         Self(self.0.nodeset(|nodeset| nodeset.metadata.finalizers = Some(finalizers)))
     }
 
-    /// The status says that this desired was fulfilled.
-    fn remembering(self, desired: &str) -> Self {
+    /// The NodeSet has the condition, without record: written by an operator that keeps none.
+    fn with_condition(self) -> Self {
         let condition = Condition {
             type_: RESERVATION_CREATED.to_owned(),
             status: "True".to_owned(),
             reason: "Created".to_owned(),
-            message: desired.to_owned(),
+            message: "for people".to_owned(),
             observed_generation: Some(1),
             last_transition_time: Time(minute(0)),
         };
@@ -80,7 +79,15 @@ impl World {
         Self(self.0.nodeset(|nodeset| nodeset.status = Some(status)))
     }
 
-    /// Slurm has this reservation.
+    /// The NodeSet records that Slurm was last seen with this reservation.
+    fn recorded(self, start: i64, minutes: i64, flags: &[&str]) -> Self {
+        let record = record(start, minutes, flags);
+        Self(self.with_condition().0.nodeset(|nodeset| {
+            nodeset.annotations_mut().insert(RESERVATION.to_owned(), json!(record).to_string());
+        }))
+    }
+
+    /// With this reservation in Slurm.
     fn with(self, name: &str, start: i64, minutes: i64, flags: &[&str], nodes: &str) -> Self {
         let time = |time: Timestamp| json!({ "set": true, "infinite": false, "number": time.as_second() });
         let flags: Vec<_> = flags.iter().chain(&["MAINT", "IGNORE_JOBS", "SPEC_NODES"]).collect();
@@ -109,14 +116,14 @@ impl World {
         .decide()
     }
 
-    /// The effects in a few words.
+    /// The effects, summarized.
     fn effects(&self) -> Vec<String> {
         let effects = self.decide().effects;
-        effects.iter().map(short).collect()
+        effects.iter().map(summarize).collect()
     }
 }
 
-fn short(effect: &Effect) -> String {
+fn summarize(effect: &Effect) -> String {
     if let Effect::PutReservation(request) = effect {
         let start = request.start.duration_since(minute(0)).as_mins();
         let (minutes, flags, nodes) = (request.minutes, request.flags.join(","), request.nodes.join(","));
@@ -124,16 +131,22 @@ fn short(effect: &Effect) -> String {
     } else if let Effect::SetReservationNodes { name, nodes } = effect {
         format!("{name} gets {}", nodes.join(","))
     } else {
-        fixture::short(effect)
+        fixture::summarize(effect)
     }
 }
 
-const MAKE: &str = "reserve gpu-0,gpu-1 at 120 for 30: IGNORE_JOBS,MAINT";
+/// The record of a reservation of ours.
+fn record(start: i64, minutes: i64, flags: &[&str]) -> ReservationRecord {
+    let flags = flags.iter().chain(&["IGNORE_JOBS", "MAINT"]).map(|flag| (*flag).to_owned()).collect();
+    ReservationRecord { name: NAME.to_owned(), start: Some(minute(start)), minutes, flags }
+}
+
+const CREATE: &str = "reserve gpu-0,gpu-1 at 120 for 30: IGNORE_JOBS,MAINT";
 
 #[test]
-fn what_is_wished_for_is_asked_for() {
-    let world = World::new(120, &["daily", "MAINT", " force_start "]).held();
-    let effects = world.decide().effects;
+fn request_follows_the_spec() {
+    let scheduled = Scheduled::new(120, &["daily", "MAINT", " force_start "]).with_finalizer();
+    let effects = scheduled.decide().effects;
     let [Effect::PutReservation(request)] = effects.as_slice() else { panic!("{effects:?}") };
     let expected = ReservationRequest {
         name: NAME.to_owned(),
@@ -147,194 +160,276 @@ fn what_is_wished_for_is_asked_for() {
 }
 
 #[rstest]
-#[case::finalizer_first(World::usual(), true, &[])]
-#[case::then_the_reservation(World::usual().held(), false, &[MAKE])]
-#[case::not_while_slurm_is_unknown(World(World::usual().0.unknown()), false, &[])]
-#[case::not_before_reservations_were_asked_for(World::usual().known(|known| known.reservations = None), false, &[])]
-#[case::not_without_slurm(World(World::usual().0.view(View::NotExpected)), false, &[])]
-#[case::not_without_nodes(World::usual().known(|known| known.nodes.clear()), false, &[])]
-#[case::not_while_a_node_may_be_gone(World::usual().held().known(|known| { known.nodes.remove("gpu-1"); })
+#[case::finalizer_is_added_first(Scheduled::plain(), true, &[])]
+#[case::created_with_finalizer(Scheduled::plain().with_finalizer(), false, &[CREATE])]
+#[case::not_while_slurm_is_unreachable(Scheduled(Scheduled::plain().0.unknown()), false, &[])]
+#[case::not_before_reservations_are_listed(Scheduled::plain().known(|known| known.reservations = None), false, &[])]
+#[case::not_when_slurm_is_not_expected(Scheduled(Scheduled::plain().0.view(View::NotExpected)), false, &[])]
+#[case::not_without_registered_nodes(Scheduled::plain().known(|known| known.nodes.clear()), false, &[])]
+#[case::not_while_a_node_is_uncertain(Scheduled::plain().with_finalizer().known(|known| { known.nodes.remove("gpu-1"); })
     .doubting("gpu-1"), false, &[])]
-#[case::although_a_node_was_written_to(World::usual().held().doubting("gpu-1"), false, &[MAKE])]
-#[case::with_the_nodes_that_are_there(World::usual().held().known(|known| { known.nodes.remove("gpu-1"); }), false,
+#[case::although_a_present_node_was_written_to(Scheduled::plain().with_finalizer().doubting("gpu-1"), false, &[CREATE])]
+#[case::with_registered_nodes_only(Scheduled::plain().with_finalizer().known(|known| { known.nodes.remove("gpu-1"); }), false,
     &["reserve gpu-0 at 120 for 30: IGNORE_JOBS,MAINT"])]
-#[case::a_longer_name_is_another_one(World::usual().held().with("SlurmOperatorMaint-gpu-custom", 120, 30, &[], "gpu-0"),
-    false, &[MAKE])]
-#[case::anew_if_it_vanished_before_it_began(World::usual().held().remembering(WISH), false, &[MAKE])]
-#[case::for_nobody(World::usual().held().spec(|spec| spec.replicas = 0), false, &[])]
-fn one_is_made(#[case] world: World, #[case] held_first: bool, #[case] effects: &[&str]) {
-    let plan = world.decide();
+#[case::beside_a_reservation_with_a_longer_name(Scheduled::plain().with_finalizer().with("SlurmOperatorMaint-gpu-custom", 120, 30, &[], "gpu-0"),
+    false, &[CREATE])]
+#[case::again_if_deleted_before_its_start(Scheduled::plain().with_finalizer().recorded(120, 30, &[]), false, &[CREATE])]
+#[case::not_without_replicas(Scheduled::plain().with_finalizer().spec(|spec| spec.replicas = 0), false, &[])]
+fn missing_reservation_is_created(
+    #[case] scheduled: Scheduled,
+    #[case] finalizer_first: bool,
+    #[case] effects: &[&str],
+) {
+    let plan = scheduled.decide();
     assert_eq!(
-        (plan.needs_finalizer, plan.effects.iter().map(short).collect::<Vec<_>>()),
-        (held_first, told(effects))
+        (plan.needs_finalizer, plan.effects.iter().map(summarize).collect::<Vec<_>>()),
+        (finalizer_first, strings(effects))
     );
     assert!(plan.obstacle.is_none(), "{plan:?}");
 }
 
-fn told(effects: &[&str]) -> Vec<String> {
+fn strings(effects: &[&str]) -> Vec<String> {
     effects.iter().map(|effect| (*effect).to_owned()).collect()
 }
 
 #[rstest]
-#[case::never(World::new(59, &[]).held(), &[])]
-#[case::not_when_it_ended(World::new(40, &[]).held().remembering(
-    "SlurmOperatorMaint-gpu starts 2023-03-28T11:20:00Z for 30 min [IGNORE_JOBS, MAINT]"), &[])]
-#[case::if_forced(World::new(59, &["FORCE_START", "DAILY"]).held(),
+#[case::past_start(Scheduled::new(59, &[]).with_finalizer(), &[])]
+#[case::ended(Scheduled::new(40, &[]).with_finalizer().recorded(40, 30, &[]), &[])]
+#[case::forced_start(Scheduled::new(59, &["FORCE_START", "DAILY"]).with_finalizer(),
     &["reserve gpu-0,gpu-1 at 59 for 30: DAILY,FORCE_START,IGNORE_JOBS,MAINT"])]
-#[case::once_if_forced(World::new(59, &["FORCE_START", "DAILY"]).held().remembering(
-    "SlurmOperatorMaint-gpu starts 2023-03-28T11:39:00Z for 30 min [DAILY, FORCE_START, IGNORE_JOBS, MAINT]"), &[])]
-#[case::not_even_if_forced_when_its_end_has_passed(World::new(30, &["FORCE_START", "DAILY"]).held(), &[])]
-#[case::at_its_last_moment(World::new(60, &[]).held(), &["reserve gpu-0,gpu-1 at 60 for 30: IGNORE_JOBS,MAINT"])]
-fn one_whose_start_has_passed_is_made(#[case] world: World, #[case] effects: &[&str]) {
-    assert_eq!(world.effects(), told(effects));
-    assert!(world.decide().obstacle.is_none(), "all workers are up to date, so nobody misses it");
+#[case::forced_start_recorded(Scheduled::new(59, &["FORCE_START", "DAILY"]).with_finalizer().recorded(59, 30, &["DAILY", "FORCE_START"]), &[])]
+#[case::forced_start_with_past_end(Scheduled::new(30, &["FORCE_START", "DAILY"]).with_finalizer(), &[])]
+#[case::start_is_now(Scheduled::new(60, &[]).with_finalizer(), &["reserve gpu-0,gpu-1 at 60 for 30: IGNORE_JOBS,MAINT"])]
+fn past_start_is_created_only_if_forced_and_once(#[case] scheduled: Scheduled, #[case] effects: &[&str]) {
+    assert_eq!(scheduled.effects(), strings(effects));
+    assert!(scheduled.decide().obstacle.is_none(), "all workers are up to date");
 }
 
 #[rstest]
-#[case::never_made(World::new(59, &[]).held())]
-#[case::over(World::new(40, &[]).held().remembering(
-    "SlurmOperatorMaint-gpu starts 2023-03-28T11:20:00Z for 30 min [IGNORE_JOBS, MAINT]"))]
-#[case::not_movable_to_the_past(World::new(59, &[]).held().remembering(WISH).reserved(120, 30, &[]))]
-fn who_misses_an_update_is_told(#[case] world: World) {
+#[case::never_created(Scheduled::new(59, &[]).with_finalizer())]
+#[case::ended(Scheduled::new(40, &[]).with_finalizer().recorded(40, 30, &[]))]
+#[case::not_movable_to_a_past_start(Scheduled::new(59, &[]).with_finalizer().recorded(120, 30, &[]).reserved(120, 30, &[]))]
+fn past_schedule_with_outdated_workers_is_reported(#[case] scheduled: Scheduled) {
     let old = json!({ "metadata": { "labels": { "controller.kubernetes.io/hash": "old" } } });
-    let plan = World(world.0.worker("gpu-0", &old)).decide();
+    let plan = Scheduled(scheduled.0.worker("gpu-0", &old)).decide();
     assert!(plan.effects.is_empty(), "{plan:?}");
     assert_eq!(plan.obstacle.unwrap().category(), "SchedulePassed");
 }
 
 #[rstest]
-#[case::as_it_is(World::usual().remembering(WISH).reserved(120, 30, &[]), &[])]
-#[case::catches_up_first(World::usual().reserved(240, 10, &["DAILY"]), &[])]
-#[case::another_start(World::usual().remembering(&WISH.replace("12:40", "13:40")).reserved(180, 30, &[]), &[MAKE])]
-#[case::another_duration(World::usual().remembering(&WISH.replace("30 min", "10 min")).reserved(120, 10, &[]), &[MAKE])]
-#[case::a_flag_more(World::new(120, &["FLEX"]).remembering(WISH).reserved(120, 30, &[]),
+#[case::up_to_date(Scheduled::plain().recorded(120, 30, &[]).reserved(120, 30, &[]), &[])]
+#[case::recorded_before_the_first_change(Scheduled::plain().reserved(240, 10, &["DAILY"]), &[])]
+#[case::another_start(Scheduled::plain().recorded(180, 30, &[]).reserved(180, 30, &[]), &[CREATE])]
+#[case::another_duration(Scheduled::plain().recorded(120, 10, &[]).reserved(120, 10, &[]), &[CREATE])]
+#[case::additional_flag(Scheduled::new(120, &["FLEX"]).recorded(120, 30, &[]).reserved(120, 30, &[]),
     &["reserve gpu-0,gpu-1 at 120 for 30: FLEX,IGNORE_JOBS,MAINT"])]
-#[case::a_flag_less(World::usual().remembering(DAILY).reserved(120, 30, &["DAILY"]),
+#[case::removed_flag(Scheduled::plain().recorded(120, 30, &["DAILY"]).reserved(120, 30, &["DAILY"]),
     &["reserve gpu-0,gpu-1 at 120 for 30: IGNORE_JOBS,MAINT,NO_DAILY"])]
-#[case::a_flag_that_slurm_keeps(World::usual().remembering(WISH).reserved(120, 30, &["OVERLAP"]), &[])]
-#[case::of_an_operator_that_wrote_nothing_down(World::usual().remembering("").reserved(120, 10, &[]), &[MAKE])]
-#[case::as_a_person_made_it_since(World::usual().remembering(WISH).reserved(180, 60, &["FLEX"]), &[])]
-#[case::sent_and_seen(World::usual().remembering(&WISH.replace("12:40", "13:40")).reserved(120, 30, &[]), &[])]
-#[case::slurm_ignores_case(World::usual().remembering(WISH).with("slurmoperatormaint-GPU", 120, 30, &[], "gpu-0"),
+#[case::flag_that_slurm_keeps(Scheduled::plain().recorded(120, 30, &[]).reserved(120, 30, &["OVERLAP"]), &[])]
+#[case::unknown_record(Scheduled::plain().with_condition().reserved(120, 10, &[]), &[CREATE])]
+#[case::changed_by_a_person(Scheduled::plain().recorded(120, 30, &[]).reserved(180, 60, &["FLEX"]), &[])]
+#[case::changed_as_desired(Scheduled::plain().recorded(180, 30, &[]).reserved(120, 30, &[]), &[])]
+#[case::name_in_another_case(Scheduled::plain().recorded(120, 30, &[]).with("slurmoperatormaint-GPU", 120, 30, &[], "gpu-0"),
     &["slurmoperatormaint-GPU gets gpu-0,gpu-1"])]
-#[case::active(World::new(50, &[]).remembering("another").reserved(40, 30, &[]), &[])]
-#[case::over(World::usual().remembering("another").with(NAME, 20, 30, &[], "gpu-0"), &[])]
-fn one_that_is_there_is_changed_if_the_wish_was(#[case] world: World, #[case] effects: &[&str]) {
-    assert_eq!(world.held().effects(), told(effects));
+#[case::active(Scheduled::new(50, &[]).recorded(999, 5, &[]).reserved(40, 30, &[]), &[])]
+#[case::ended(Scheduled::plain().recorded(999, 5, &[]).with(NAME, 20, 30, &[], "gpu-0"), &[])]
+fn existing_reservation_is_changed_when_the_spec_changes(
+    #[case] scheduled: Scheduled,
+    #[case] effects: &[&str],
+) {
+    assert_eq!(scheduled.with_finalizer().effects(), strings(effects));
 }
 
 #[rstest]
-#[case::moved_by_slurm(World::new(120, &["DAILY"]).remembering(DAILY).reserved(1560, 30, &["DAILY"]), &[])]
-#[case::moved_by_slurm_unknown_to_us(World::new(120, &["DAILY"]).remembering("").reserved(1560, 30, &["DAILY"]), &[])]
-#[case::earlier_by_the_user(World::new(90, &["DAILY"]).remembering(DAILY).reserved(1560, 30, &["DAILY"]),
+#[case::moved_by_slurm(Scheduled::new(120, &["DAILY"]).recorded(120, 30, &["DAILY"]).reserved(1560, 30, &["DAILY"]), &[])]
+#[case::moved_by_slurm_without_record(Scheduled::new(120, &["DAILY"]).with_condition().reserved(1560, 30, &["DAILY"]), &[])]
+#[case::earlier_start_in_the_spec(Scheduled::new(90, &["DAILY"]).recorded(120, 30, &["DAILY"]).reserved(1560, 30, &["DAILY"]),
     &["reserve gpu-0,gpu-1 at 90 for 30: DAILY,IGNORE_JOBS,MAINT"])]
-#[case::longer(World::new(-1320, &["DAILY"]).remembering(
-        "SlurmOperatorMaint-gpu starts 2023-03-27T12:40:00Z for 10 min [DAILY, IGNORE_JOBS, MAINT]").reserved(120, 10, &["DAILY"]),
+#[case::longer(Scheduled::new(-1320, &["DAILY"]).recorded(-1320, 10, &["DAILY"]).reserved(120, 10, &["DAILY"]),
     &["reserve gpu-0,gpu-1 at 120 for 30: DAILY,IGNORE_JOBS,MAINT"])]
-fn one_that_repeats_moves_by_itself(#[case] world: World, #[case] effects: &[&str]) {
-    let world = world.held();
-    assert_eq!(world.effects(), told(effects));
-    assert!(world.decide().obstacle.is_none());
+fn repeating_reservation_keeps_the_start_that_slurm_moved(
+    #[case] scheduled: Scheduled,
+    #[case] effects: &[&str],
+) {
+    let scheduled = scheduled.with_finalizer();
+    assert_eq!(scheduled.effects(), strings(effects));
+    assert!(scheduled.decide().obstacle.is_none());
 }
 
 #[rstest]
-#[case::one_more(World::usual().with(NAME, 120, 30, &[], "gpu-0"), &["SlurmOperatorMaint-gpu gets gpu-0,gpu-1"])]
-#[case::one_more_while_active(World::usual().with(NAME, 50, 30, &[], "gpu-0"), &["SlurmOperatorMaint-gpu gets gpu-0,gpu-1"])]
-#[case::one_less(World::usual().with(NAME, 50, 30, &[], "gpu-[0-2]"), &["SlurmOperatorMaint-gpu gets gpu-0,gpu-1"])]
-#[case::in_another_order(World::usual().with(NAME, 50, 30, &[], "gpu-1,gpu-0"), &[])]
-#[case::unreadable(World::usual().with(NAME, 50, 30, &[], "gpu-[0-"), &["SlurmOperatorMaint-gpu gets gpu-0,gpu-1"])]
-#[case::none_registered(World::usual().with(NAME, 50, 30, &[], "gpu-0").known(|known| known.nodes.clear()), &[])]
-#[case::one_is_being_replaced(World(World::usual().with(NAME, 50, 30, &[], "gpu-[0-2]").0.slurm("gpu-2", &["DOWN"], ""))
+#[case::additional_worker(Scheduled::plain().with(NAME, 120, 30, &[], "gpu-0"), &["SlurmOperatorMaint-gpu gets gpu-0,gpu-1"])]
+#[case::additional_worker_while_active(Scheduled::plain().with(NAME, 50, 30, &[], "gpu-0"), &["SlurmOperatorMaint-gpu gets gpu-0,gpu-1"])]
+#[case::removed_worker(Scheduled::plain().with(NAME, 50, 30, &[], "gpu-[0-2]"), &["SlurmOperatorMaint-gpu gets gpu-0,gpu-1"])]
+#[case::same_nodes_in_another_order(Scheduled::plain().with(NAME, 50, 30, &[], "gpu-1,gpu-0"), &[])]
+#[case::unreadable_node_list(Scheduled::plain().with(NAME, 50, 30, &[], "gpu-[0-"), &["SlurmOperatorMaint-gpu gets gpu-0,gpu-1"])]
+#[case::none_registered(Scheduled::plain().with(NAME, 50, 30, &[], "gpu-0").known(|known| known.nodes.clear()), &[])]
+#[case::worker_being_replaced(Scheduled(Scheduled::plain().with(NAME, 50, 30, &[], "gpu-[0-2]").0.slurm("gpu-2", &["DOWN"], ""))
     .spec(|spec| spec.replicas = 3), &[])]
-fn its_nodes_follow_the_workers(#[case] world: World, #[case] effects: &[&str]) {
-    assert_eq!(world.held().remembering(WISH).effects(), told(effects));
+fn reserved_nodes_follow_the_workers(#[case] scheduled: Scheduled, #[case] effects: &[&str]) {
+    assert_eq!(scheduled.with_finalizer().recorded(120, 30, &[]).effects(), strings(effects));
 }
 
 #[rstest]
-#[case::unheld(World::usual().reserved(120, 30, &[]), Some("ReservationNameTaken"))]
-#[case::held(World::usual().reserved(120, 30, &[]).held(), None)]
-#[case::remembered(World::usual().reserved(120, 30, &[]).remembering(""), None)]
-fn what_somebody_else_made_is_left_alone(#[case] world: World, #[case] obstacle: Option<&str>) {
-    let plan = world.decide();
+#[case::not_ours(Scheduled::plain().reserved(120, 30, &[]), Some("ReservationNameTaken"))]
+#[case::ours_by_finalizer(Scheduled::plain().reserved(120, 30, &[]).with_finalizer(), None)]
+#[case::ours_by_condition(Scheduled::plain().reserved(120, 30, &[]).with_condition(), None)]
+fn foreign_reservation_is_not_changed(#[case] scheduled: Scheduled, #[case] obstacle: Option<&str>) {
+    let plan = scheduled.decide();
     assert_eq!(plan.obstacle.as_ref().map(ScheduleError::category), obstacle);
     assert_eq!(plan.effects, []);
-    let plan = world.strategy(UpdateStrategyType::OnDelete).decide();
+    let plan = scheduled.strategy(UpdateStrategyType::OnDelete).decide();
     assert_eq!(plan.effects.is_empty(), obstacle.is_some(), "{plan:?}");
 }
 
 #[rstest]
-#[case::there(World::usual().held().reserved(120, 30, &[]), &["unreserve SlurmOperatorMaint-gpu"])]
-#[case::gone(World::usual().held(), &[r#"release to ["other", "nodeset.slinky.slurm.net/workers"]"#])]
-#[case::slurm_is_unknown(World(World::usual().held().0.unknown()), &[])]
-#[case::not_asked(World::usual().held().known(|known| known.reservations = None), &[])]
-#[case::no_slurm(World(World::usual().held().0.view(View::NotExpected)), &[r#"release to ["other", "nodeset.slinky.slurm.net/workers"]"#])]
-#[case::never_there(World::usual(), &[])]
-fn with_another_strategy_it_goes_and_then_its_finalizer(
-    #[case] world: World,
+#[case::present(Scheduled::plain().with_finalizer().reserved(120, 30, &[]), &["delete reservation SlurmOperatorMaint-gpu"])]
+#[case::absent(Scheduled::plain().with_finalizer(), &[r#"set finalizers ["other", "nodeset.slinky.slurm.net/workers"]"#])]
+#[case::slurm_is_unreachable(Scheduled(Scheduled::plain().with_finalizer().0.unknown()), &[])]
+#[case::not_listed(Scheduled::plain().with_finalizer().known(|known| known.reservations = None), &[])]
+#[case::slurm_is_not_expected(Scheduled(Scheduled::plain().with_finalizer().0.view(View::NotExpected)), &[r#"set finalizers ["other", "nodeset.slinky.slurm.net/workers"]"#])]
+#[case::never_created(Scheduled::plain(), &[])]
+fn another_strategy_deletes_the_reservation_then_the_finalizer(
+    #[case] scheduled: Scheduled,
     #[case] effects: &[&str],
     #[values(UpdateStrategyType::RollingUpdate, UpdateStrategyType::OnDelete)] strategy: UpdateStrategyType,
 ) {
-    let world = world.strategy(strategy);
-    assert_eq!(world.effects(), told(effects));
-    let nodeset = &world.0.observed.nodeset;
-    assert_eq!(needs_reservations(nodeset), holds(nodeset, RESERVATION_FINALIZER));
+    let scheduled = scheduled.strategy(strategy);
+    assert_eq!(scheduled.effects(), strings(effects));
+    let nodeset = &scheduled.0.observed.nodeset;
+    assert_eq!(needs_reservations(nodeset), has_finalizer(nodeset, RESERVATION_FINALIZER));
 }
 
 #[rstest]
-#[case::there(World::usual().held().reserved(120, 30, &[]), &["unreserve SlurmOperatorMaint-gpu"])]
-#[case::gone(World::usual().held(), &[])]
-fn without_workers_it_goes_and_its_finalizer_stays(#[case] world: World, #[case] effects: &[&str]) {
-    assert_eq!(world.spec(|spec| spec.replicas = 0).effects(), told(effects));
+#[case::present(Scheduled::plain().with_finalizer().reserved(120, 30, &[]), &["delete reservation SlurmOperatorMaint-gpu"])]
+#[case::absent(Scheduled::plain().with_finalizer(), &[])]
+fn zero_replicas_delete_the_reservation_and_keep_the_finalizer(
+    #[case] scheduled: Scheduled,
+    #[case] effects: &[&str],
+) {
+    assert_eq!(scheduled.spec(|spec| spec.replicas = 0).effects(), strings(effects));
 }
 
 #[rstest]
-#[case::no_controller(false, &[r#"release to ["other"]"#])]
-#[case::deleted(true, &["unreserve SlurmOperatorMaint-gpu", r#"release to ["other"]"#])]
-fn a_nodeset_that_goes_takes_it_along(#[case] has_controller: bool, #[case] effects: &[&str]) {
-    let mut world = World::usual().held().reserved(120, 30, &[]);
-    world = World(world.0.nodeset(|nodeset| nodeset.metadata.deletion_timestamp = Some(Time(minute(0)))));
-    assert_eq!(world.effects(), Vec::<String>::new(), "not before its end");
+#[case::no_controller(false, &[r#"set finalizers ["other"]"#])]
+#[case::deleted(true, &["delete reservation SlurmOperatorMaint-gpu", r#"set finalizers ["other"]"#])]
+fn deleted_nodeset_deletes_its_reservation(#[case] has_controller: bool, #[case] effects: &[&str]) {
+    let mut scheduled = Scheduled::plain().with_finalizer().reserved(120, 30, &[]);
+    scheduled =
+        Scheduled(scheduled.0.nodeset(|nodeset| nodeset.metadata.deletion_timestamp = Some(Time(minute(0)))));
+    assert_eq!(
+        scheduled.effects(),
+        Vec::<String>::new(),
+        "the reservation stays until the finalizers are removed"
+    );
     if !has_controller {
-        (world.0.observed.controller, world.0.observed.slurm) = (None, View::NotExpected);
+        (scheduled.0.observed.controller, scheduled.0.observed.slurm) = (None, View::NotExpected);
     }
-    assert_eq!(remove_finalizers(&world.0.observed).iter().map(short).collect::<Vec<_>>(), told(effects));
+    assert_eq!(
+        remove_finalizers(&scheduled.0.observed).iter().map(summarize).collect::<Vec<_>>(),
+        strings(effects)
+    );
 }
 
 #[rstest]
-#[case::not_wanted(false, None)]
-#[case::wanted(true, Some(vec![WORKERS_FINALIZER.to_owned(), RESERVATION_FINALIZER.to_owned()]))]
-fn the_finalizer_is_taken_beside_the_others(#[case] wanted: bool, #[case] expected: Option<Vec<String>>) {
-    assert_eq!(missing_finalizers(&World::usual().0.observed, wanted), expected);
-    assert_eq!(missing_finalizers(&World::usual().held().0.observed, wanted), None);
+#[case::not_needed(false, None)]
+#[case::needed(true, Some(vec![WORKERS_FINALIZER.to_owned(), RESERVATION_FINALIZER.to_owned()]))]
+fn finalizer_is_added_to_the_others(#[case] needed: bool, #[case] expected: Option<Vec<String>>) {
+    assert_eq!(missing_finalizers(&Scheduled::plain().0.observed.nodeset, needed), expected);
+    assert_eq!(missing_finalizers(&Scheduled::plain().with_finalizer().0.observed.nodeset, needed), None);
 }
 
 #[rstest]
-#[case::nothing_to_tell(World::usual(), ReservationStatus::Absent)]
-#[case::seen(World::usual().held().reserved(120, 30, &[]), ReservationStatus::Exists(WISH.to_owned()))]
-#[case::seen_of_another_operator(World::usual().remembering("").reserved(120, 30, &[]), ReservationStatus::Exists(WISH.to_owned()))]
-#[case::seen_otherwise(World::usual().held().with(NAME, 180, 10, &[], "gpu-0"),
+#[case::no_reservation(Scheduled::plain(), ReservationStatus::Absent)]
+#[case::exists(Scheduled::plain().with_finalizer().reserved(120, 30, &[]), ReservationStatus::Exists(DESIRED.to_owned()))]
+#[case::exists_without_record(Scheduled::plain().with_condition().reserved(120, 30, &[]), ReservationStatus::Exists(DESIRED.to_owned()))]
+#[case::exists_with_other_values(Scheduled::plain().with_finalizer().with(NAME, 180, 10, &[], "gpu-0"),
     ReservationStatus::Exists("SlurmOperatorMaint-gpu starts 2023-03-28T13:40:00Z for 10 min [IGNORE_JOBS, MAINT, SPEC_NODES]".to_owned()))]
-#[case::not_changed_yet(World::usual().held().remembering("before").reserved(180, 30, &[]), ReservationStatus::Exists("before".to_owned()))]
-#[case::gone(World::usual().held().remembering(WISH), ReservationStatus::Ended(WISH.to_owned()))]
-#[case::unknown(World(World::usual().remembering(WISH).0.unknown()), ReservationStatus::Unchanged)]
-#[case::of_somebody_else(World::usual().reserved(120, 30, &[]), ReservationStatus::Absent)]
-#[case::bad_wish(World::of(&json!({ "startTime": minute(120), "duration": "soon" })).remembering(WISH), ReservationStatus::Unchanged)]
-#[case::another_strategy(World::usual().held().remembering(WISH).reserved(120, 30, &[])
+#[case::not_changed_yet(Scheduled::plain().with_finalizer().recorded(240, 30, &[]).reserved(180, 30, &[]), ReservationStatus::Exists(DESIRED.replace("12:40", "14:40")))]
+#[case::absent(Scheduled::plain().with_finalizer().recorded(120, 30, &[]), ReservationStatus::Ended(DESIRED.to_owned()))]
+#[case::unknown(Scheduled(Scheduled::plain().recorded(120, 30, &[]).0.unknown()), ReservationStatus::Unchanged)]
+#[case::foreign(Scheduled::plain().reserved(120, 30, &[]), ReservationStatus::Absent)]
+#[case::invalid_schedule(Scheduled::of(&json!({ "startTime": minute(120), "duration": "soon" })).recorded(120, 30, &[]), ReservationStatus::Unchanged)]
+#[case::another_strategy(Scheduled::plain().with_finalizer().recorded(120, 30, &[]).reserved(120, 30, &[])
     .strategy(UpdateStrategyType::OnDelete), ReservationStatus::Absent)]
-#[case::another_strategy_and_no_finalizer(World::usual().remembering(WISH).reserved(120, 30, &[])
+#[case::another_strategy_and_no_finalizer(Scheduled::plain().recorded(120, 30, &[]).reserved(120, 30, &[])
     .strategy(UpdateStrategyType::OnDelete), ReservationStatus::Unchanged)]
-#[case::no_workers(World::usual().held().remembering(WISH).spec(|spec| spec.replicas = 0), ReservationStatus::Absent)]
-fn what_is_told(#[case] world: World, #[case] expected: ReservationStatus) {
-    assert_eq!(world.decide().status, expected);
+#[case::no_workers(Scheduled::plain().with_finalizer().recorded(120, 30, &[]).spec(|spec| spec.replicas = 0), ReservationStatus::Absent)]
+fn status_reports_the_reservation(#[case] scheduled: Scheduled, #[case] expected: ReservationStatus) {
+    assert_eq!(scheduled.decide().status, expected);
 }
 
 #[rstest]
-#[case::under_it(&["IDLE", "MAINTENANCE"], NAME, true)]
-#[case::before_it(&["IDLE"], NAME, false)]
-#[case::under_another_one(&["IDLE", "MAINTENANCE"], "SlurmOperatorMaint-gpu-custom", false)]
-fn workers_are_replaced_under_it(#[case] states: &[&str], #[case] reservation: &str, #[case] replaced: bool) {
+#[case::no_reservation(Scheduled::plain(), RecordChange::Keep)]
+#[case::exists(Scheduled::plain().with_finalizer().reserved(120, 30, &[]), RecordChange::Set(record(120, 30, &[])))]
+#[case::exists_with_other_values(Scheduled::plain().with_finalizer().reserved(180, 10, &[]),
+    RecordChange::Set(record(180, 10, &["SPEC_NODES"])))]
+#[case::not_changed_yet(Scheduled::plain().with_finalizer().recorded(240, 30, &[]).reserved(180, 30, &[]),
+    RecordChange::Set(record(240, 30, &[])))]
+#[case::absent(Scheduled::plain().with_finalizer().recorded(120, 30, &[]), RecordChange::Keep)]
+#[case::slurm_is_unreachable(Scheduled(Scheduled::plain().recorded(120, 30, &[]).0.unknown()), RecordChange::Keep)]
+#[case::another_strategy(Scheduled::plain().with_finalizer().recorded(120, 30, &[]).reserved(120, 30, &[])
+    .strategy(UpdateStrategyType::OnDelete), RecordChange::Remove)]
+fn record_follows_the_reservation(#[case] scheduled: Scheduled, #[case] expected: RecordChange) {
+    assert_eq!(scheduled.decide().record, expected);
+}
+
+fn annotated(value: &str) -> Scheduled {
+    Scheduled(Scheduled::plain().with_finalizer().0.nodeset(|nodeset| {
+        nodeset.annotations_mut().insert(RESERVATION.to_owned(), value.to_owned());
+    }))
+}
+
+#[rstest]
+#[case::unset(Scheduled::plain().with_finalizer(), Some(true))]
+#[case::up_to_date(Scheduled::plain().with_finalizer().recorded(120, 30, &[]), None)]
+#[case::another_json_form(annotated(
+    r#"{"flags":["MAINT","IGNORE_JOBS"],"minutes":30,"start":"2023-03-28T14:40:00+02:00","name":"SlurmOperatorMaint-gpu"}"#), None)]
+#[case::another_record(Scheduled::plain().with_finalizer().recorded(180, 30, &[]), Some(true))]
+#[case::unreadable(annotated("noon"), Some(true))]
+#[case::not_needed(Scheduled::plain().recorded(120, 30, &[]).strategy(UpdateStrategyType::OnDelete)
+    .with_finalizer(), Some(false))]
+fn annotation_is_patched_only_when_the_record_differs(
+    #[case] scheduled: Scheduled,
+    #[case] set: Option<bool>,
+) {
+    let change = scheduled.reserved(120, 30, &[]).0.plan().metadata;
+    let expected = set.map(|set| {
+        let value = r#"{"name":"SlurmOperatorMaint-gpu","start":"2023-03-28T12:40:00Z","minutes":30,"flags":["IGNORE_JOBS","MAINT"]}"#;
+        let annotations = BTreeMap::from([(RESERVATION.to_owned(), set.then(|| value.to_owned()))]);
+        crate::plan::MetadataChange { finalizers: None, annotations }
+    });
+    assert_eq!(change, expected);
+}
+
+/// Only the annotation was written before the crash.
+#[test]
+fn record_without_condition_is_complete() {
+    let forced = Scheduled::new(59, &["FORCE_START", "DAILY"]).with_finalizer();
+    let crashed = Scheduled(forced.recorded(59, 30, &["DAILY", "FORCE_START"]).0.nodeset(|nodeset| {
+        nodeset.status = None;
+    }));
+    assert_eq!(crashed.effects(), [""; 0]);
+    assert!(matches!(crashed.decide().status, ReservationStatus::Ended(_)));
+}
+
+#[test]
+fn pods_are_created_before_the_record_is_written() {
+    let missing = Scheduled::plain().with_finalizer().reserved(120, 30, &[]).spec(|spec| spec.replicas = 3);
+    assert!(missing.0.plan().metadata.is_some_and(|change| !change.annotations.is_empty()));
+    assert!(missing.0.effects().contains(&"create gpu-2".to_owned()), "{:?}", missing.0.effects());
+}
+
+#[rstest]
+#[case::in_reservation(&["IDLE", "MAINTENANCE"], NAME, true)]
+#[case::before_reservation(&["IDLE"], NAME, false)]
+#[case::in_another_reservation(&["IDLE", "MAINTENANCE"], "SlurmOperatorMaint-gpu-custom", false)]
+fn workers_are_replaced_in_their_reservation(
+    #[case] states: &[&str],
+    #[case] reservation: &str,
+    #[case] replaced: bool,
+) {
     let old = json!({ "metadata": { "labels": { "controller.kubernetes.io/hash": "old" } } });
     let node = json!({ "name": "gpu-0", "state": states, "reservation": reservation });
-    let effects = World::usual().0.worker("gpu-0", &old).slurm_node(node).effects();
+    let effects = Scheduled::plain().0.worker("gpu-0", &old).slurm_node(node).effects();
     assert_eq!(effects.iter().any(|effect| effect.starts_with("mark gpu-0")), replaced, "{effects:?}");
 }

@@ -19,7 +19,7 @@ fn data(image: &str) -> Value {
     json!({ "spec": { "slurmd": { "$patch": "replace", "image": image } } })
 }
 
-/// As another operator wrote it.
+/// As another operator writes it.
 fn foreign_data(image: &str) -> Value {
     json!({ "spec": {
         "ordinalPadding": 0, "oversubscribeNode": false,
@@ -28,7 +28,7 @@ fn foreign_data(image: &str) -> Value {
     } })
 }
 
-/// A revision of the NodeSet with all labels, made `number` minutes after the first.
+/// A revision of the NodeSet with all labels, created at minute `number`.
 struct Stored(ControllerRevision);
 
 fn stored(hash: &str, number: i64, data: &Value) -> Stored {
@@ -77,20 +77,24 @@ impl Stored {
         self
     }
 
-    fn going(mut self) -> Self {
+    fn terminating(mut self) -> Self {
         self.0.metadata.deletion_timestamp = self.0.metadata.creation_timestamp.clone();
         self
     }
 }
 
-/// What is decided for `data("new")`, whose hash is `new<collisions>`.
+/// The decision for `data("new")`, whose hash is `new<collisions>`.
 fn decided(nodeset: &NodeSet, listed: Vec<Stored>, in_use: &[&str]) -> Revisions {
     let in_use = in_use.iter().map(|hash| (*hash).to_owned()).collect();
     let hash = |collisions| format!("new{collisions}");
     let mut listed: Vec<_> = listed.into_iter().map(|stored| Arc::new(stored.0)).collect();
     let revisions = decide(nodeset, &listed, &data("new"), &in_use, hash);
     listed.reverse();
-    assert_eq!(decide(nodeset, &listed, &data("new"), &in_use, hash), revisions, "order of the list");
+    assert_eq!(
+        decide(nodeset, &listed, &data("new"), &in_use, hash),
+        revisions,
+        "independent of the list order"
+    );
     revisions
 }
 
@@ -115,29 +119,29 @@ fn delete(name: &str) -> RevisionStep {
 }
 
 #[rstest]
-#[case::the_first(vec![], "new0", vec![create("new0", 1)])]
-#[case::the_next(vec![stored("a", 1, &data("old"))], "new0", vec![create("new0", 2)])]
-#[case::equal_is_kept(vec![stored("a", 4, &data("new"))], "a", vec![])]
-#[case::newest_of_equal_ones_is_kept(
+#[case::first_revision(vec![], "new0", vec![create("new0", 1)])]
+#[case::next_revision(vec![stored("a", 1, &data("old"))], "new0", vec![create("new0", 2)])]
+#[case::equal_revision_is_current(vec![stored("a", 4, &data("new"))], "a", vec![])]
+#[case::newest_equal_revision_is_current(
     vec![stored("a", 1, &data("new")), stored("b", 2, &data("new")), stored("c", 3, &data("new"))], "c", vec![]
 )]
 #[case::rollback(vec![stored("a", 1, &data("new")), stored("b", 2, &data("old"))], "a", vec![renumber("foo-a", 3)])]
-#[case::rollback_to_the_newest_equal_one(
+#[case::rollback_to_newest_equal_revision(
     vec![stored("a", 1, &data("new")), stored("b", 2, &data("new")), stored("c", 3, &data("old"))],
     "b", vec![renumber("foo-b", 4)]
 )]
-#[case::without_numbers_age_counts(
+#[case::same_number_older_wins_rollback(
     vec![stored("a", 1, &data("new")), stored("b", 2, &data("old")).numbered(1)], "a", vec![renumber("foo-a", 2)]
 )]
-#[case::of_the_same_number_and_latest(
+#[case::same_number_and_latest(
     vec![stored("a", 1, &data("old")), stored("b", 2, &data("new")).numbered(1)], "b", vec![]
 )]
-#[case::number_without_successor(vec![stored("a", 1, &data("old")).numbered(i64::MAX)], "new0", vec![create("new0", i64::MAX)])]
-#[case::no_data_is_another_revision(vec![stored("a", 1, &Value::Null)], "new0", vec![create("new0", 2)])]
-#[case::of_a_nodeset_before_of_that_name(
+#[case::maximum_number(vec![stored("a", 1, &data("old")).numbered(i64::MAX)], "new0", vec![create("new0", i64::MAX)])]
+#[case::revision_without_data(vec![stored("a", 1, &Value::Null)], "new0", vec![create("new0", 2)])]
+#[case::revision_of_a_predecessor(
     vec![stored("a", 7, &data("new")).of_another_owner()], "new0", vec![create("new0", 1)]
 )]
-#[case::orphan_of_the_very_name_that_says_the_same(
+#[case::equivalent_orphan_with_our_name(
     vec![stored("new0", 1, &data("new")).orphaned().without(&["app.kubernetes.io/instance"])],
     "new0", vec![adopt("foo-new0"), label("foo-new0", "new0")]
 )]
@@ -146,22 +150,22 @@ fn delete(name: &str) -> RevisionStep {
     vec![stored("a", 7, &data("new")).orphaned().without(&["app.kubernetes.io/instance"])],
     "new0", vec![create("new0", 1)]
 )]
-#[case::ours_without_our_labels_is_found(
+#[case::ours_without_our_labels(
     vec![stored("a", 1, &data("new")).without(&["app.kubernetes.io/name", "app.kubernetes.io/instance"])],
     "a", vec![label("foo-a", "a")]
 )]
-#[case::hash_that_was_lost_is_in_the_name(
+#[case::hash_label_missing(
     vec![stored("a", 1, &data("new")).without(&[REVISION_HASH])], "a", vec![label("foo-a", "a")]
 )]
-#[case::older_ones_are_found_again_too(
+#[case::older_revision_is_labelled_too(
     vec![stored("a", 1, &data("old")).without(&["app.kubernetes.io/name"]), stored("b", 2, &data("new"))],
     "b", vec![label("foo-a", "a")]
 )]
-#[case::one_that_is_being_deleted_is_left_alone(
-    vec![stored("a", 1, &data("new")).without(&["app.kubernetes.io/name"]).going(), stored("b", 2, &data("old"))],
+#[case::terminating_revision_is_not_changed(
+    vec![stored("a", 1, &data("new")).without(&["app.kubernetes.io/name"]).terminating(), stored("b", 2, &data("old"))],
     "a", vec![]
 )]
-fn workers_are_made_from_the_revision_that_says_what_the_spec_says(
+fn current_revision_is_equivalent_to_the_spec(
     #[case] listed: Vec<Stored>,
     #[case] hash: &str,
     #[case] steps: Vec<RevisionStep>,
@@ -170,17 +174,17 @@ fn workers_are_made_from_the_revision_that_says_what_the_spec_says(
     assert_eq!(decided(&nodeset(10, None), listed, &[]), expected);
 }
 
-/// Else all its workers would be replaced.
+/// Otherwise all its workers would be replaced.
 #[rstest]
-#[case::one(vec![stored("7f9c", 1, &foreign_data("new"))], vec![])]
-#[case::none_was_ever_found_again(
+#[case::single(vec![stored("7f9c", 1, &foreign_data("new"))], vec![])]
+#[case::all_without_labels(
     vec![
         stored("7f9c", 1, &foreign_data("new")).without(&["app.kubernetes.io/name", "app.kubernetes.io/instance"]),
         stored("5d2b", 2, &foreign_data("old")).numbered(1).without(&["app.kubernetes.io/name", "app.kubernetes.io/instance"]),
     ],
     vec![label("foo-7f9c", "7f9c"), label("foo-5d2b", "5d2b"), renumber("foo-7f9c", 2)]
 )]
-fn a_revision_that_another_operator_wrote_keeps_its_hash(
+fn revision_of_another_operator_keeps_its_hash(
     #[case] listed: Vec<Stored>,
     #[case] steps: Vec<RevisionStep>,
 ) {
@@ -192,10 +196,10 @@ fn a_revision_that_another_operator_wrote_keeps_its_hash(
 #[case::free(None, vec![stored("a", 1, &data("old"))], 0)]
 #[case::taken(None, vec![stored("new0", 1, &data("old"))], 1)]
 #[case::taken_twice(Some(0), vec![stored("new0", 1, &data("old")), stored("new1", 2, &data("older"))], 2)]
-#[case::goes_on_counting(Some(3), vec![stored("a", 1, &data("old"))], 3)]
+#[case::continues_from_the_status(Some(3), vec![stored("a", 1, &data("old"))], 3)]
 #[case::taken_by_name(None, vec![stored("x", 1, &data("old")).named("foo-new0")], 1)]
-#[case::taken_by_one_that_is_being_deleted(None, vec![stored("new0", 1, &data("old")).going()], 1)]
-fn a_hash_means_one_revision(
+#[case::taken_by_terminating_revision(None, vec![stored("new0", 1, &data("old")).terminating()], 1)]
+fn hash_collision_increments_the_count(
     #[case] before: Option<i32>,
     #[case] listed: Vec<Stored>,
     #[case] collisions: i32,
@@ -210,40 +214,40 @@ fn a_hash_means_one_revision(
 #[rstest]
 #[case::of_another_owner(vec![stored("new0", 1, &data("old")).of_another_owner()], 1)]
 #[case::of_another_owner_with_the_same_data(vec![stored("new0", 1, &data("new")).of_another_owner()], 1)]
-#[case::of_nobody(vec![stored("new0", 1, &data("old")).orphaned().without(&["app.kubernetes.io/name"])], 1)]
-#[case::of_several(
+#[case::orphan(vec![stored("new0", 1, &data("old")).orphaned().without(&["app.kubernetes.io/name"])], 1)]
+#[case::several_owners(
     vec![stored("new0", 1, &data("old")).of_another_owner(), stored("new1", 1, &data("old")).of_another_owner()], 2
 )]
-#[case::under_another_name(vec![stored("new0", 1, &data("old")).of_another_owner().named("bar-new0")], 0)]
-fn a_name_that_somebody_else_has_is_not_ours(#[case] listed: Vec<Stored>, #[case] collisions: i32) {
+#[case::with_another_name(vec![stored("new0", 1, &data("old")).of_another_owner().named("bar-new0")], 0)]
+fn taken_name_counts_as_collision(#[case] listed: Vec<Stored>, #[case] collisions: i32) {
     let revisions = decided(&nodeset(10, None), listed, &[]);
     assert_eq!(revisions.steps, [create(&format!("new{collisions}"), 1)]);
     assert_eq!(revisions.collision_count, collisions);
 }
 
 #[test]
-fn a_count_that_is_as_high_as_can_be_is_no_problem() {
+fn maximum_collision_count_does_not_overflow() {
     let revisions = decided(&nodeset(10, Some(i32::MAX)), vec![stored("a", 1, &data("old"))], &[]);
     assert_eq!(revisions.collision_count, i32::MAX);
     assert_eq!(revisions.hash, format!("new{}", i32::MAX));
 }
 
 #[test]
-fn a_found_revision_leaves_the_count_as_it_is() {
+fn equal_revision_keeps_the_collision_count() {
     let revisions = decided(&nodeset(10, Some(2)), vec![stored("a", 1, &data("new"))], &[]);
     assert_eq!((revisions.hash.as_str(), revisions.collision_count), ("a", 2));
 }
 
-/// A pod could not carry it.
+/// It would not fit into the label of a pod.
 #[test]
-fn a_name_that_is_too_long_for_a_label_is_no_hash() {
+fn name_too_long_for_a_label_is_not_a_hash() {
     let listed = stored("a", 1, &data("new")).without(&[REVISION_HASH]).named(&"x".repeat(64));
     let revisions = decided(&nodeset(10, None), vec![listed], &[]);
     assert_eq!(revisions.steps, [create("new0", 2)]);
 }
 
 /// Revisions `a`, `b`, ... of which the last one is current.
-fn some(count: u8) -> Vec<Stored> {
+fn revisions_with_last_current(count: u8) -> Vec<Stored> {
     let revision = |at: u8| {
         let image = if at + 1 == count { "new".to_owned() } else { format!("old{at}") };
         stored(&char::from(b'a' + at).to_string(), i64::from(at) + 1, &data(&image))
@@ -252,39 +256,39 @@ fn some(count: u8) -> Vec<Stored> {
 }
 
 #[rstest]
-#[case::none_beside_the_current(3, 0, &[], &["foo-a", "foo-b"])]
-#[case::that_of_a_pod_stays(3, 0, &["a"], &["foo-b"])]
-#[case::as_many_as_there_may_be(3, 2, &[], &[])]
-#[case::one_more_than_there_may_be(3, 1, &[], &["foo-a"])]
-#[case::the_oldest_go_first(6, 2, &["a", "b"], &["foo-c"])]
-#[case::those_of_pods_do_not_count(6, 1, &["b", "d"], &["foo-a", "foo-c"])]
-#[case::a_negative_limit_is_none(2, -5, &[], &["foo-a"])]
-fn the_oldest_revisions_without_pods_go(
+#[case::no_history(3, 0, &[], &["foo-a", "foo-b"])]
+#[case::used_revision_stays(3, 0, &["a"], &["foo-b"])]
+#[case::within_limit(3, 2, &[], &[])]
+#[case::one_above_limit(3, 1, &[], &["foo-a"])]
+#[case::oldest_unused_first(6, 2, &["a", "b"], &["foo-c"])]
+#[case::used_revisions_do_not_count(6, 1, &["b", "d"], &["foo-a", "foo-c"])]
+#[case::negative_limit_is_zero(2, -5, &[], &["foo-a"])]
+fn oldest_unused_revisions_are_deleted(
     #[case] count: u8,
     #[case] limit: i32,
     #[case] in_use: &[&str],
     #[case] expected: &[&str],
 ) {
     let expected: Vec<_> = expected.iter().map(|name| delete(name)).collect();
-    assert_eq!(decided(&nodeset(limit, None), some(count), in_use).steps, expected);
+    assert_eq!(decided(&nodeset(limit, None), revisions_with_last_current(count), in_use).steps, expected);
 }
 
-/// It was the current one until now, and its pods are yet to be replaced.
+/// Its pods have not been replaced yet.
 #[test]
-fn the_predecessor_of_a_new_revision_stays_while_pods_have_it() {
+fn previous_revision_stays_while_pods_use_it() {
     let listed = || vec![stored("a", 1, &data("old"))];
     assert_eq!(decided(&nodeset(0, None), listed(), &["a"]).steps, [create("new0", 2)]);
     assert_eq!(decided(&nodeset(0, None), listed(), &[]).steps, [create("new0", 2), delete("foo-a")]);
 }
 
 #[test]
-fn what_is_not_ours_yet_is_adopted_and_not_deleted() {
+fn orphan_is_adopted_before_it_can_be_deleted() {
     let listed = vec![stored("a", 1, &data("old")).orphaned(), stored("b", 2, &data("new"))];
     assert_eq!(decided(&nodeset(0, None), listed, &[]).steps, [adopt("foo-a")]);
 }
 
 #[test]
-fn what_is_about_to_go_is_not_labelled() {
+fn deleted_revision_is_not_labelled() {
     let listed =
         vec![stored("a", 1, &data("old")).without(&["app.kubernetes.io/name"]), stored("b", 2, &data("new"))];
     assert_eq!(decided(&nodeset(0, None), listed, &[]).steps, [delete("foo-a")]);

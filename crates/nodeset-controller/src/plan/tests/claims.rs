@@ -1,4 +1,4 @@
-//! Claims of workers that go: only a smaller number takes them along.
+//! Claims of removed workers: only scale-in deletes them.
 
 use crate::plan::fixture::Fixture;
 use crate::plan::testing::merge;
@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-/// One worker like this with a claim, which goes with workers that are not wanted any more.
+/// This worker with a claim, and a policy that deletes claims on scale-in.
 fn fixture(replicas: usize, worker: &Value, owners: &Value) -> Fixture {
     let mut fixture = Fixture::new(&json!({
         "replicas": replicas,
@@ -22,7 +22,7 @@ fn fixture(replicas: usize, worker: &Value, owners: &Value) -> Fixture {
     fixture
 }
 
-/// Whom the claim is given to, if it changes hands.
+/// The new owners of the claim, if they change.
 fn owners(fixture: &Fixture) -> Option<Vec<String>> {
     fixture.plan().effects.iter().find_map(|effect| {
         let Effect::SetClaimOwners { owners, .. } = effect else { return None };
@@ -42,9 +42,9 @@ fn old(change: &Value) -> Value {
 }
 
 #[rstest]
-#[case::not_wanted_any_more(fixture(0, &json!({}), &json!([])), true)]
-#[case::not_wanted_and_marked(fixture(0, &marked(Some("scale-in")), &json!([])), true)]
-#[case::staying(fixture(1, &json!({}), &json!([])), false)]
+#[case::surplus(fixture(0, &json!({}), &json!([])), true)]
+#[case::surplus_and_marked(fixture(0, &marked(Some("scale-in")), &json!([])), true)]
+#[case::kept(fixture(1, &json!({}), &json!([])), false)]
 #[case::outdated(fixture(1, &old(&json!({})), &json!([])), false)]
 #[case::outdated_and_marked(fixture(1, &old(&marked(Some("update"))), &json!([])), false)]
 #[case::on_a_cordoned_node(
@@ -52,12 +52,12 @@ fn old(change: &Value) -> Value {
 )]
 #[case::cordoned_by_a_person(fixture(1, &marked(None), &json!([])), false)]
 #[case::failed(fixture(1, &json!({ "status": { "phase": "Failed" } }), &json!([])), false)]
-#[case::unknown_to_slurm(fixture(1, &json!({}), &json!([])).without_slurm_node("gpu-0"), false)]
-#[case::of_a_nodeset_that_goes(
+#[case::unregistered(fixture(1, &json!({}), &json!([])).without_slurm_node("gpu-0"), false)]
+#[case::of_a_deleted_nodeset(
     fixture(1, &json!({}), &json!([])).nodeset(|nodeset| nodeset.metadata.deletion_timestamp =
         Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(minute(0)))), false
 )]
-fn a_worker_takes_its_claims_along(#[case] fixture: Fixture, #[case] expected: bool) {
+fn only_surplus_workers_own_their_claims(#[case] fixture: Fixture, #[case] expected: bool) {
     assert_eq!(
         owners(&fixture),
         expected.then(|| vec!["Pod uid-gpu-0".to_owned()]),
@@ -67,9 +67,9 @@ fn a_worker_takes_its_claims_along(#[case] fixture: Fixture, #[case] expected: b
 }
 
 #[test]
-fn a_worker_that_is_wanted_again_gives_its_claims_back() {
+fn kept_worker_no_longer_owns_its_claims() {
     let owner = json!([{ "apiVersion": "v1", "kind": "Pod", "name": "gpu-0", "uid": "uid-gpu-0", "controller": true,
         "blockOwnerDeletion": true }]);
     assert_eq!(owners(&fixture(1, &marked(Some("scale-in")), &owner)), Some(vec![]));
-    assert_eq!(owners(&fixture(0, &marked(Some("scale-in")), &owner)), None, "it has them already");
+    assert_eq!(owners(&fixture(0, &marked(Some("scale-in")), &owner)), None, "the pod owns it already");
 }

@@ -1,4 +1,4 @@
-//! Cordons and drains: what Kubernetes says reaches Slurm, what people did stays.
+//! Cordons and drains: cordons in Kubernetes drain Slurm nodes, and drains by people stay.
 
 use crate::plan::fixture::Fixture;
 use crate::plan::testing::minute;
@@ -19,14 +19,14 @@ fn on_cordoned_node(fixture: Fixture) -> Fixture {
 }
 
 #[test]
-fn a_cordoned_kubernetes_node_is_drained_in_slurm() {
+fn cordoned_kubernetes_node_is_drained_in_slurm() {
     let fixture = on_cordoned_node(one(&json!({}), &["IDLE"], ""));
     let reason = "slurm-operator: Node (node-a) was cordoned, Pod (ns/gpu-0) must be cordoned";
     assert_eq!(fixture.effects(), [format!("mark gpu-0 for node and drain: {reason}")]);
 }
 
 #[test]
-fn an_uncordoned_kubernetes_node_is_undrained_whatever_the_strategy() {
+fn uncordoned_kubernetes_node_is_undrained_with_any_strategy() {
     for strategy in ["RollingUpdate", "OnDelete"] {
         let fixture = Fixture::new(&json!({ "replicas": 1, "updateStrategy": { "type": strategy } }))
             .worker("gpu-0", &cordoned_by(Some("node")))
@@ -39,21 +39,21 @@ fn an_uncordoned_kubernetes_node_is_undrained_whatever_the_strategy() {
 #[case::drained_by_a_person(&["IDLE", "DRAIN"], "disk")]
 #[case::down_by_a_person(&["DOWN"], "disk")]
 #[case::a_reason_alone(&["IDLE"], "disk")]
-#[case::silent(&["DOWN"], "Not responding to ping")]
-fn a_node_that_somebody_else_has_a_say_about_is_left_alone(#[case] states: &[&str], #[case] reason: &str) {
+#[case::not_responding(&["DOWN"], "Not responding to ping")]
+fn node_with_foreign_reason_is_not_changed(#[case] states: &[&str], #[case] reason: &str) {
     assert!(one(&json!({}), states, reason).effects().is_empty());
     assert!(on_cordoned_node(one(&json!({}), states, reason)).effects().is_empty());
     assert!(one(&cordoned_by(None), states, reason).effects().is_empty());
 }
 
 #[test]
-fn a_drain_of_a_person_survives_our_own_mark() {
+fn foreign_drain_stays_when_our_mark_is_removed() {
     let fixture = one(&cordoned_by(Some("node")), &["IDLE", "DRAIN"], "disk");
-    assert_eq!(fixture.effects(), ["unmark gpu-0 "], "the mark goes, the drain stays");
+    assert_eq!(fixture.effects(), ["unmark gpu-0 "], "the mark is removed, the drain stays");
 }
 
 #[test]
-fn a_pod_that_a_person_cordoned_is_drained_and_stays_so() {
+fn pod_cordoned_by_a_person_is_drained_and_stays_drained() {
     let fixture = one(&cordoned_by(None), &["IDLE"], "");
     assert_eq!(fixture.effects(), ["drain gpu-0: slurm-operator: Pod (ns/gpu-0) was cordoned"]);
     let drained = one(&cordoned_by(None), &["IDLE", "DRAIN"], "slurm-operator: Pod (ns/gpu-0) was cordoned");
@@ -61,7 +61,7 @@ fn a_pod_that_a_person_cordoned_is_drained_and_stays_so() {
 }
 
 #[test]
-fn a_cordon_of_a_person_outlives_a_mark_of_ours() {
+fn cordon_by_a_person_stays_when_our_mark_is_removed() {
     let fixture = one(&cordoned_by(Some("person,scale-in")), &["IDLE", "DRAIN"], "slurm-operator: x");
     let plan = fixture.plan();
     let crate::plan::Effect::Uncordon { unmark: true, person: true, undo: None, .. } = &plan.effects[0]
@@ -73,14 +73,14 @@ fn a_cordon_of_a_person_outlives_a_mark_of_ours() {
 #[rstest]
 #[case::ours("slurm-operator: Pod (ns/gpu-0) was cordoned", true)]
 #[case::of_a_person("disk", false)]
-#[case::nobodys("", false)]
-fn a_drain_without_mark_is_undone_if_it_is_ours(#[case] reason: &str, #[case] undone: bool) {
+#[case::empty("", false)]
+fn drain_without_mark_is_undone_only_if_ours(#[case] reason: &str, #[case] undone: bool) {
     let fixture = one(&json!({}), &["IDLE", "DRAIN"], reason);
     assert_eq!(!fixture.effects().is_empty(), undone, "{:?}", fixture.effects());
 }
 
-/// A node with a reason given at minute 10.
-fn told(states: &[&str], reason: &str, slurmd_started: i64) -> Value {
+/// A Slurm node whose reason was set at minute 10.
+fn node_with_reason(states: &[&str], reason: &str, slurmd_started: i64) -> Value {
     json!({
         "name": "gpu-0", "state": states, "reason": reason,
         "reason_changed_at": { "set": true, "infinite": false, "number": minute(10).as_second() },
@@ -89,47 +89,45 @@ fn told(states: &[&str], reason: &str, slurmd_started: i64) -> Value {
 }
 
 #[rstest]
-#[case::down_by_the_end_of_the_pod_before(&["DOWN"], "slurm-operator: Pod is terminating", 20, 25, r#"gpu-0 Resume("gpu-0")"#)]
+#[case::down_by_the_previous_pod(&["DOWN"], "slurm-operator: Pod is terminating", 20, 25, r#"gpu-0 Resume("gpu-0")"#)]
 #[case::down_and_drained(&["DOWN", "DRAIN"], "slurm-operator: Pod is terminating", 20, 25, r#"gpu-0 Resume("gpu-0")"#)]
-#[case::drained_for_the_pod_before(&["IDLE", "DRAIN"], "slurm-operator: x", 20, 25, r#"gpu-0 Undrain("gpu-0")"#)]
-#[case::not_there_yet(&["IDLE", "DRAIN"], "slurm-operator: x", 20, 5, "")]
+#[case::drained_for_the_previous_pod(&["IDLE", "DRAIN"], "slurm-operator: x", 20, 25, r#"gpu-0 Undrain("gpu-0")"#)]
+#[case::not_registered_yet(&["IDLE", "DRAIN"], "slurm-operator: x", 20, 5, "")]
 #[case::restarted_in_place(&["DOWN"], "slurm-operator: Pod is terminating", 0, 25, r#"gpu-0 Resume("gpu-0")"#)]
-#[case::down_although_its_pod_stays(&["DOWN"], "slurm-operator: Pod is terminating", 0, 5, r#"gpu-0 Resume("gpu-0")"#)]
-#[case::silent_until_it_was_replaced(&["DOWN"], "Not responding", 20, 25, r#"gpu-0 Resume("gpu-0")"#)]
-#[case::silent_by_itself(&["DOWN"], "Not responding", 0, 25, "")]
+#[case::down_with_the_same_pod(&["DOWN"], "slurm-operator: Pod is terminating", 0, 5, r#"gpu-0 Resume("gpu-0")"#)]
+#[case::not_responding_until_replaced(&["DOWN"], "Not responding", 20, 25, r#"gpu-0 Resume("gpu-0")"#)]
+#[case::not_responding_with_the_same_pod(&["DOWN"], "Not responding", 0, 25, "")]
 #[case::down_by_a_person(&["DOWN"], "disk", 20, 25, "")]
-#[case::down_by_a_person_who_says_more(&["DOWN"], "Not responding, ticket 4711", 20, 25, "")]
-fn what_we_replaced_comes_back_and_nothing_else(
+#[case::down_by_a_person_with_a_similar_reason(&["DOWN"], "Not responding, ticket 4711", 20, 25, "")]
+fn replaced_node_is_resumed_and_no_other(
     #[case] states: &[&str],
     #[case] reason: &str,
-    #[case] pod_made: i64,
+    #[case] pod_created: i64,
     #[case] slurmd_started: i64,
     #[case] expected: &str,
 ) {
-    let made = json!({
-        "metadata": { "creationTimestamp": minute(pod_made) },
+    let worker = json!({
+        "metadata": { "creationTimestamp": minute(pod_created) },
         "status": { "containerStatuses": [{ "name": "slurmd", "image": "", "imageID": "", "ready": true,
-            "restartCount": 0, "state": { "running": { "startedAt": minute(pod_made) } } }] },
+            "restartCount": 0, "state": { "running": { "startedAt": minute(pod_created) } } }] },
     });
-    let fixture = Fixture::new(&json!({ "replicas": 1 })).worker("gpu-0", &made).slurm_node(told(
-        states,
-        reason,
-        slurmd_started,
-    ));
+    let fixture = Fixture::new(&json!({ "replicas": 1 }))
+        .worker("gpu-0", &worker)
+        .slurm_node(node_with_reason(states, reason, slurmd_started));
     assert_eq!(fixture.effects().join(""), expected);
 }
 
 #[test]
-fn a_worker_that_is_not_ready_is_not_put_to_work() {
+fn unready_worker_is_not_undrained() {
     let fixture = one(&json!({ "status": { "conditions": [] } }), &["IDLE", "DRAIN"], "slurm-operator: x");
     assert!(fixture.effects().is_empty(), "{:?}", fixture.effects());
 }
 
 #[rstest]
-#[case::down_without_a_word(&["DOWN", "NOT_RESPONDING"])]
-#[case::silent_for_a_moment(&["IDLE", "NOT_RESPONDING"])]
+#[case::down_without_reason(&["DOWN", "NOT_RESPONDING"])]
+#[case::briefly_not_responding(&["IDLE", "NOT_RESPONDING"])]
 #[case::busy(&["ALLOCATED"])]
-fn a_node_that_nobody_else_has_a_say_about_is_drained(#[case] states: &[&str]) {
+fn node_without_foreign_reason_is_drained(#[case] states: &[&str]) {
     let effects = on_cordoned_node(one(&json!({}), states, "")).effects();
     assert!(effects[0].starts_with("mark gpu-0 for node and drain: "), "{effects:?}");
     let effects = one(&cordoned_by(None), states, "").effects();
@@ -137,11 +135,11 @@ fn a_node_that_nobody_else_has_a_say_about_is_drained(#[case] states: &[&str]) {
 }
 
 #[rstest]
-#[case::that_was_made_for_it("node", &["IDLE", "DRAIN"], "")]
-#[case::that_outlived_its_cause("scale-in", &["IDLE", "DRAIN"], "mark gpu-0 for node")]
-#[case::whose_drain_somebody_ended("node", &["IDLE"],
+#[case::marked_for_the_node("node", &["IDLE", "DRAIN"], "")]
+#[case::marked_for_another_cause("scale-in", &["IDLE", "DRAIN"], "mark gpu-0 for node")]
+#[case::undrained_by_a_person("node", &["IDLE"],
     "mark gpu-0 for node and drain: slurm-operator: Node (node-a) was cordoned, Pod (ns/gpu-0) must be cordoned")]
-fn while_its_kubernetes_node_is_cordoned_a_pod_keeps_a_mark(
+fn pod_on_cordoned_kubernetes_node_keeps_its_mark(
     #[case] by: &str,
     #[case] states: &[&str],
     #[case] expected: &str,
@@ -152,10 +150,10 @@ fn while_its_kubernetes_node_is_cordoned_a_pod_keeps_a_mark(
 }
 
 #[rstest]
-#[case::that_never_led_to_a_drain(&["IDLE"], "", "unmark gpu-0 ")]
-#[case::of_a_pod_whose_end_was_announced(
+#[case::without_drain(&["IDLE"], "", "unmark gpu-0 ")]
+#[case::down_by_the_prestop_hook(
     &["DOWN", "DRAIN"], "slurm-operator: Pod is terminating", r#"unmark gpu-0 Resume("gpu-0")"#
 )]
-fn a_mark_without_cause_goes(#[case] states: &[&str], #[case] reason: &str, #[case] expected: &str) {
+fn mark_without_cause_is_removed(#[case] states: &[&str], #[case] reason: &str, #[case] expected: &str) {
     assert_eq!(one(&cordoned_by(Some("scale-in")), states, reason).effects(), [expected]);
 }

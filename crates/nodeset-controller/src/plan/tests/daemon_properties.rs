@@ -1,6 +1,6 @@
-//! What holds for every plan with one worker on each Kubernetes node that fits.
+//! Properties of every plan in DaemonSet mode.
 
-use super::course::Course;
+use super::cluster_model::ClusterModel;
 use super::properties::{Case, case, pod};
 use crate::plan::daemons::target_of;
 use crate::plan::effect::{Effect, Evidence};
@@ -15,20 +15,20 @@ use proptest::sample::select;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// How many Kubernetes nodes there may be, apart from `node-a`.
+/// Number of Kubernetes nodes besides `node-a`.
 const HOSTS: usize = 3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Host {
     Fits,
     Cordoned,
-    Repels,
-    Gone,
+    Tainted,
+    Deleted,
 }
 
-/// Kubernetes nodes, and pods that each are on one of them, or wait for it.
-fn world() -> impl Strategy<Value = (Vec<Host>, Vec<(usize, Case)>)> {
-    let hosts = select(vec![Host::Fits, Host::Fits, Host::Cordoned, Host::Repels, Host::Gone]);
+/// Kubernetes nodes, and pods bound to one of them or created for it.
+fn hosts_and_pods() -> impl Strategy<Value = (Vec<Host>, Vec<(usize, Case)>)> {
+    let hosts = select(vec![Host::Fits, Host::Fits, Host::Cordoned, Host::Tainted, Host::Deleted]);
     (prop::collection::vec(hosts, HOSTS), prop::collection::vec((0..HOSTS, case()), 0..5))
 }
 
@@ -61,8 +61,8 @@ fn fixture(hosts: &[Host], pods: &[(usize, Case)]) -> Fixture {
             Host::Fits => json!({}),
             Host::Cordoned => json!({ "spec": { "unschedulable": true,
                 "taints": [{ "key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule" }] } }),
-            Host::Repels => json!({ "spec": { "taints": [{ "key": "mine", "effect": "NoExecute" }] } }),
-            Host::Gone => continue,
+            Host::Tainted => json!({ "spec": { "taints": [{ "key": "mine", "effect": "NoExecute" }] } }),
+            Host::Deleted => continue,
         };
         fixture = fixture.host(&host_name(number), &change);
     }
@@ -81,11 +81,11 @@ fn target(new: &NewPod) -> String {
 }
 
 fn created(plan: &Plan) -> Vec<String> {
-    let news = plan.effects.iter().filter_map(|effect| {
+    let created = plan.effects.iter().filter_map(|effect| {
         let Effect::CreatePod(new) = effect else { return None };
         Some(target(new))
     });
-    news.collect()
+    created.collect()
 }
 
 fn worker<'a>(plan: &'a Plan, name: &str) -> &'a Worker {
@@ -96,26 +96,26 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 192, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_node_gets_one_worker_and_only_if_it_fits((hosts, pods) in world()) {
+    fn only_fitting_nodes_get_one_worker((hosts, pods) in hosts_and_pods()) {
         let plan = fixture(&hosts, &pods).plan();
         let created = created(&plan);
         prop_assert_eq!(created.iter().collect::<BTreeSet<_>>().len(), created.len(), "{:?}", created);
         for host in created.iter().filter(|name| *name != "node-a") {
             let number = (0..HOSTS).find(|number| host_name(*number) == *host).unwrap();
             prop_assert_eq!(hosts[number], Host::Fits);
-            let there = plan.workers.iter().filter(|worker| target_of(&worker.pod) == Some(host.as_str()));
-            prop_assert!(there.into_iter().all(|worker| worker.terminating && worker.is_finished()));
+            let present = plan.workers.iter().filter(|worker| target_of(&worker.pod) == Some(host.as_str()));
+            prop_assert!(present.into_iter().all(|worker| worker.terminating && worker.is_finished()));
         }
     }
 
     #[test]
-    fn no_worker_with_a_job_is_deleted((hosts, pods) in world()) {
+    fn worker_with_job_is_never_deleted((hosts, pods) in hosts_and_pods()) {
         let fixture = fixture(&hosts, &pods);
         let plan = fixture.plan();
         for effect in &plan.effects {
-            let Effect::DeletePod(removal) = effect else { continue };
-            let worker = worker(&plan, &removal.pod.name);
-            match (&removal.evidence, fixture.observed.slurm.lookup(&worker.slurm_name)) {
+            let Effect::DeletePod(deletion) = effect else { continue };
+            let worker = worker(&plan, &deletion.pod.name);
+            match (&deletion.evidence, fixture.observed.slurm.lookup(&worker.slurm_name)) {
                 (Evidence::Drained(_), NodeLookup::Present(node)) => prop_assert!(node.is_drained()),
                 (Evidence::Absent(_), NodeLookup::Absent) => prop_assert!(!worker.was_busy()),
                 (Evidence::NotNeeded, _) => {
@@ -128,12 +128,12 @@ proptest! {
     }
 
     #[test]
-    fn without_word_from_slurm_no_worker_is_touched((hosts, pods) in world()) {
+    fn unreachable_slurm_protects_started_workers((hosts, pods) in hosts_and_pods()) {
         let plan = fixture(&hosts, &pods).unknown().plan();
         for effect in &plan.effects {
-            if let Effect::DeletePod(removal) = effect {
-                let worker = worker(&plan, &removal.pod.name);
-                prop_assert!(worker.is_finished() || !worker.started, "{removal:?}");
+            if let Effect::DeletePod(deletion) = effect {
+                let worker = worker(&plan, &deletion.pod.name);
+                prop_assert!(worker.is_finished() || !worker.started, "{deletion:?}");
             } else {
                 prop_assert!(effect.is_create(), "{effect:?}");
             }
@@ -141,33 +141,33 @@ proptest! {
     }
 
     #[test]
-    fn the_order_of_pods_decides_nothing((hosts, pods) in world(), seed in any::<u64>()) {
+    fn plan_is_independent_of_pod_order((hosts, pods) in hosts_and_pods(), seed in any::<u64>()) {
         let mut fixture = fixture(&hosts, &pods);
-        let told = |fixture: &Fixture| {
+        let summary = |fixture: &Fixture| {
             let plan = fixture.plan();
             format!("{:?}{:?}{:?}{:?}", plan.effects, plan.pod_mirrors, plan.node_mirrors, plan.waiting)
         };
-        let before = told(&fixture);
+        let before = summary(&fixture);
         let count = fixture.observed.pods.len().max(1);
         fixture.observed.pods.rotate_left(usize::try_from(seed % 7).unwrap() % count);
         fixture.observed.pods.reverse();
-        prop_assert_eq!(before, told(&fixture));
+        prop_assert_eq!(before, summary(&fixture));
     }
 
     #[test]
-    fn every_node_that_fits_has_one_worker_in_the_end((hosts, pods) in world()) {
-        let mut course = Course::of(fixture(&hosts, &pods));
-        let plan = course.until_rest(40).map_err(TestCaseError::fail)?;
+    fn every_fitting_node_ends_with_one_worker((hosts, pods) in hosts_and_pods()) {
+        let mut model = ClusterModel::of(fixture(&hosts, &pods));
+        let plan = model.converge(40).map_err(TestCaseError::fail)?;
         for (number, host) in hosts.iter().enumerate() {
             let name = host_name(number);
-            let there: Vec<_> = plan.workers.iter().filter(|worker| worker.node.as_ref() == Some(&name)).collect();
+            let present: Vec<_> = plan.workers.iter().filter(|worker| worker.node.as_ref() == Some(&name)).collect();
             let waits = |worker: &&&Worker| plan.waiting.iter().any(|waiting| waiting.pod == worker.name());
-            let staying = there.iter().filter(|worker| !waits(worker)).count();
+            let staying = present.iter().filter(|worker| !waits(worker)).count();
             match host {
-                Host::Fits => prop_assert!(!there.is_empty() && staying <= 1, "{name}: {there:?}"),
-                Host::Cordoned => prop_assert!(staying <= 1, "{name}: {there:?}"),
-                Host::Repels => prop_assert_eq!(staying, 0, "{}: {:?}", name, there),
-                Host::Gone => {}
+                Host::Fits => prop_assert!(!present.is_empty() && staying <= 1, "{name}: {present:?}"),
+                Host::Cordoned => prop_assert!(staying <= 1, "{name}: {present:?}"),
+                Host::Tainted => prop_assert_eq!(staying, 0, "{}: {:?}", name, present),
+                Host::Deleted => {}
             }
         }
     }

@@ -1,4 +1,4 @@
-//! One worker on each Kubernetes node that fits.
+//! DaemonSet mode: one worker on each fitting Kubernetes node.
 
 use crate::plan::fixture::Fixture;
 use crate::plan::testing::minute;
@@ -20,27 +20,27 @@ fn on(node: &str, change: &Value) -> Value {
 }
 
 #[test]
-fn every_node_that_fits_gets_one() {
+fn every_fitting_node_gets_one_worker() {
     let tainted = json!({ "spec": { "taints": [{ "key": "k", "effect": "NoSchedule" }] } });
     let fixture = fixture().host("node-b", &json!({})).host("node-c", &tainted);
     assert_eq!(fixture.effects().len(), 2);
     assert_eq!(fixture.plan().desired, 2);
-    assert_eq!(fixture.effects(), fixture.effects(), "the names are functions of the nodes");
+    assert_eq!(fixture.effects(), fixture.effects(), "pod names are a function of the nodes");
 }
 
 #[rstest]
-#[case::failed("Failed", "delete gpu-x (Failed, needless)")]
-#[case::succeeded("Succeeded", "delete gpu-x (Succeeded, needless)")]
-fn whoever_ended_makes_room_before_the_next_one_comes(#[case] phase: &str, #[case] expected: &str) {
+#[case::failed("Failed", "delete gpu-x (Failed, no evidence needed)")]
+#[case::succeeded("Succeeded", "delete gpu-x (Succeeded, no evidence needed)")]
+fn finished_pod_is_deleted_before_the_next_is_created(#[case] phase: &str, #[case] expected: &str) {
     let fixture =
         fixture().worker("gpu-x", &on("node-a", &json!({ "status": { "phase": phase, "conditions": [] } })));
     assert_eq!(fixture.effects(), [expected]);
 }
 
 #[rstest]
-#[case::the_older_one(false, "gpu-x")]
-#[case::the_busy_one(true, "gpu-y")]
-fn of_two_on_one_node_one_stays(#[case] newer_is_busy: bool, #[case] stays: &str) {
+#[case::older_stays(false, "gpu-x")]
+#[case::busy_stays(true, "gpu-y")]
+fn one_of_two_workers_on_a_node_stays(#[case] newer_is_busy: bool, #[case] kept: &str) {
     let ready = |at: i64, state: Option<&str>| {
         let mut conditions =
             vec![json!({ "type": "Ready", "status": "True", "lastTransitionTime": minute(at) })];
@@ -53,22 +53,22 @@ fn of_two_on_one_node_one_stays(#[case] newer_is_busy: bool, #[case] stays: &str
         .slurm("node-a", &["MIXED"], "");
     let effects = fixture.effects();
     assert_eq!(effects.len(), 1, "{effects:?}");
-    assert!(!effects[0].contains(stays), "{effects:?}");
+    assert!(!effects[0].contains(kept), "{effects:?}");
 }
 
-/// The Slurm node is the other one's, and works on.
+/// The Slurm node belongs to the other pod, and stays in service.
 #[test]
-fn of_two_on_one_node_the_one_that_never_started_goes_at_once() {
+fn never_started_duplicate_on_a_node_is_deleted_directly() {
     let pending = json!({ "status": { "phase": "Pending", "conditions": [], "containerStatuses": [] } });
     let fixture = fixture()
         .worker("gpu-x", &on("node-a", &json!({})))
         .worker("gpu-y", &on("node-a", &pending))
         .slurm("node-a", &["MIXED"], "");
-    assert_eq!(fixture.effects(), ["delete gpu-y (Unwanted, needless)"]);
+    assert_eq!(fixture.effects(), ["delete gpu-y (Unwanted, no evidence needed)"]);
 }
 
 #[test]
-fn a_node_that_no_longer_fits_loses_its_worker_once_drained() {
+fn worker_on_unfit_node_is_drained() {
     let fixture = Fixture::new(
         &json!({ "scalingMode": "DaemonSet", "template": { "spec": { "nodeSelector": { "a": "b" } } } }),
     )
@@ -81,26 +81,23 @@ fn a_node_that_no_longer_fits_loses_its_worker_once_drained() {
 #[rstest]
 #[case::unreachable("node.kubernetes.io/unreachable", false)]
 #[case::not_ready("node.kubernetes.io/not-ready", false)]
-#[case::of_an_administrator("maintenance", true)]
-fn a_node_that_is_away_for_a_moment_keeps_its_worker(#[case] taint: &str, #[case] leaves: bool) {
+#[case::set_by_an_administrator("maintenance", true)]
+fn node_problem_taint_keeps_the_worker(#[case] taint: &str, #[case] removed: bool) {
     let tainted = json!({ "spec": { "taints": [{ "key": taint, "effect": "NoExecute" }] } });
     let fixture = fixture().host("node-a", &tainted).worker("gpu-x", &on("node-a", &json!({}))).slurm(
         "node-a",
         &["IDLE"],
         "",
     );
-    assert_eq!(!fixture.effects().is_empty(), leaves, "{:?}", fixture.effects());
-    assert_eq!(fixture.plan().desired, usize::from(!leaves));
+    assert_eq!(!fixture.effects().is_empty(), removed, "{:?}", fixture.effects());
+    assert_eq!(fixture.plan().desired, usize::from(!removed));
 }
 
 #[rstest]
 #[case::empty(None, 0)]
 #[case::with_a_worker(Some(json!({})), 1)]
-#[case::whose_worker_is_on_its_way_out(Some(json!({ "metadata": { "deletionTimestamp": minute(1) } })), 0)]
-fn a_node_that_takes_nobody_new_is_wanted_for_whoever_stays(
-    #[case] worker: Option<Value>,
-    #[case] desired: usize,
-) {
+#[case::with_a_terminating_worker(Some(json!({ "metadata": { "deletionTimestamp": minute(1) } })), 0)]
+fn cordoned_node_counts_while_its_worker_stays(#[case] worker: Option<Value>, #[case] desired: usize) {
     let cordoned = json!({ "spec": { "taints": [
         { "key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule" }] } });
     let mut fixture = fixture().host("node-a", &cordoned);
@@ -111,7 +108,7 @@ fn a_node_that_takes_nobody_new_is_wanted_for_whoever_stays(
 }
 
 #[test]
-fn another_hostname_is_another_worker() {
+fn changed_hostname_replaces_the_worker() {
     let named =
         json!({ "metadata": { "annotations": { "nodeset.slinky.slurm.net/hostname-override": "other" } } });
     let fixture = fixture().host("node-a", &named).worker("gpu-x", &on("node-a", &json!({}))).slurm(
@@ -124,24 +121,24 @@ fn another_hostname_is_another_worker() {
 }
 
 #[test]
-fn a_pod_that_waits_for_a_node_that_is_gone_waits_no_longer() {
+fn pending_pod_of_deleted_node_is_deleted() {
     let affinity = json!({ "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": { "nodeSelectorTerms": [
         { "matchFields": [{ "key": "metadata.name", "operator": "In", "values": ["gone"] }] }] } } });
-    let waiting = on(
+    let pending = on(
         "gone",
         &json!({ "spec": { "nodeName": "", "affinity": affinity },
         "status": { "phase": "Pending", "conditions": [], "containerStatuses": [] } }),
     );
-    let fixture = fixture().worker("gpu-x", &waiting).worker("gpu-y", &on("node-a", &json!({}))).slurm(
+    let fixture = fixture().worker("gpu-x", &pending).worker("gpu-y", &on("node-a", &json!({}))).slurm(
         "node-a",
         &["IDLE"],
         "",
     );
-    assert_eq!(fixture.effects(), ["delete gpu-x (NodeGone, needless)"]);
+    assert_eq!(fixture.effects(), ["delete gpu-x (NodeGone, no evidence needed)"]);
 }
 
 #[test]
-fn without_a_template_nobody_comes_or_goes() {
+fn template_error_blocks_creation_and_removal() {
     let fixture = Fixture::new(&json!({ "scalingMode": "DaemonSet", "extraConf": "Weight10" }))
         .worker("gpu-x", &on("node-a", &json!({})))
         .slurm("node-a", &["IDLE"], "");
@@ -149,7 +146,7 @@ fn without_a_template_nobody_comes_or_goes() {
 }
 
 #[test]
-fn a_node_that_does_not_fit_gets_none() {
+fn unfit_node_gets_no_worker() {
     let fixture = Fixture::new(
         &json!({ "scalingMode": "DaemonSet", "template": { "spec": { "nodeSelector": { "a": "b" } } } }),
     );
@@ -157,12 +154,12 @@ fn a_node_that_does_not_fit_gets_none() {
 }
 
 #[rstest]
-#[case::one_that_has_ended("Failed", 1)]
-#[case::one_that_still_runs("Running", 0)]
-fn while_a_pod_is_on_its_way_out_the_next_one_comes_after(#[case] phase: &str, #[case] creates: usize) {
-    let leaving =
+#[case::finished("Failed", 1)]
+#[case::running("Running", 0)]
+fn next_pod_is_created_after_the_terminating_one_finished(#[case] phase: &str, #[case] creates: usize) {
+    let terminating =
         json!({ "metadata": { "deletionTimestamp": "2027-01-15T08:00:00Z" }, "status": { "phase": phase } });
-    let effects = fixture().worker("gpu-x", &on("node-a", &leaving)).effects();
+    let effects = fixture().worker("gpu-x", &on("node-a", &terminating)).effects();
     assert_eq!(
         effects.iter().filter(|effect| effect.starts_with("create gpu-n")).count(),
         creates,

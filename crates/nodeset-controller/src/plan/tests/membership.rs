@@ -1,19 +1,19 @@
-//! Whose pods are whose.
+//! Ownership and adoption of pods.
 
 use crate::plan::fixture::Fixture;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-/// What a NodeSet `gpu` makes of a pod like this.
-fn made_of(fixture: Fixture, name: &str, change: &Value) -> &'static str {
+/// How a NodeSet `gpu` treats this pod.
+fn classify(fixture: Fixture, name: &str, change: &Value) -> &'static str {
     let fixture = fixture.worker(name, change);
     let (plan, effects) = (fixture.plan(), fixture.effects());
-    let done = |what: &str| effects.contains(&format!("{what} {name}"));
-    match (plan.workers.is_empty(), done("adopt"), done("disown")) {
-        (false, false, false) => "its own",
+    let has_effect = |verb: &str| effects.contains(&format!("{verb} {name}"));
+    match (plan.workers.is_empty(), has_effect("adopt"), has_effect("release")) {
+        (false, false, false) => "ours",
         (false, true, false) => "adopted",
-        (true, false, true) => "given up",
-        (true, false, false) => "nobody",
+        (true, false, true) => "released",
+        (true, false, false) => "ignored",
         other => panic!("{other:?}: {effects:?}"),
     }
 }
@@ -34,25 +34,25 @@ fn unlabelled() -> Value {
 }
 
 #[rstest]
-#[case::as_it_made_it("gpu-0", json!({}), "its own")]
-#[case::that_it_controls_whatever_its_name("odd", json!({}), "its own")]
-#[case::that_it_controls_without_its_labels("gpu-0", unlabelled(), "given up")]
-#[case::of_nobody("gpu-0", orphan(&json!({})), "adopted")]
-#[case::of_nobody_and_padded("gpu-007", orphan(&json!({})), "adopted")]
-#[case::of_nobody_and_ending("gpu-0", orphan(&json!({ "metadata": { "deletionTimestamp": "2027-01-15T08:00:00Z" } })), "nobody")]
-#[case::of_nobody_without_its_labels("gpu-0", orphan(&unlabelled()), "nobody")]
-#[case::of_nobody_without_number("gpu-x", orphan(&json!({})), "nobody")]
-#[case::of_nobody_named_like_a_sibling("gpu-big-1234", orphan(&json!({})), "nobody")]
-#[case::of_a_sibling("gpu-big-1234", owned_by("gpu-big", "v", Some(true)), "nobody")]
-#[case::of_its_predecessor("gpu-0", owned_by("gpu", "older", Some(true)), "nobody")]
-#[case::that_it_owns_and_does_not_control("odd", owned_by("gpu", "u", Some(false)), "nobody")]
-#[case::that_it_owns_and_does_not_control_with_its_name(
-    "gpu-0",
-    owned_by("gpu", "u", Some(false)),
-    "adopted"
-)]
-fn a_nodeset_with_numbers_takes_a_pod(#[case] name: &str, #[case] change: Value, #[case] expected: &str) {
-    assert_eq!(made_of(Fixture::new(&json!({ "replicas": 1 })), name, &change), expected);
+#[case::controlled("gpu-0", json!({}), "ours")]
+#[case::controlled_with_another_name("odd", json!({}), "ours")]
+#[case::controlled_without_selector_labels("gpu-0", unlabelled(), "released")]
+#[case::orphan("gpu-0", orphan(&json!({})), "adopted")]
+#[case::padded_orphan("gpu-007", orphan(&json!({})), "adopted")]
+#[case::terminating_orphan("gpu-0", orphan(&json!({ "metadata": { "deletionTimestamp": "2027-01-15T08:00:00Z" } })), "ignored")]
+#[case::orphan_without_selector_labels("gpu-0", orphan(&unlabelled()), "ignored")]
+#[case::orphan_without_ordinal("gpu-x", orphan(&json!({})), "ignored")]
+#[case::orphan_of_a_sibling("gpu-big-1234", orphan(&json!({})), "ignored")]
+#[case::controlled_by_a_sibling("gpu-big-1234", owned_by("gpu-big", "v", Some(true)), "ignored")]
+#[case::controlled_by_a_predecessor("gpu-0", owned_by("gpu", "older", Some(true)), "ignored")]
+#[case::owned_but_not_controlled("odd", owned_by("gpu", "u", Some(false)), "ignored")]
+#[case::owned_but_not_controlled_with_our_name("gpu-0", owned_by("gpu", "u", Some(false)), "adopted")]
+fn statefulset_mode_selects_pods_by_owner_labels_and_ordinal(
+    #[case] name: &str,
+    #[case] change: Value,
+    #[case] expected: &str,
+) {
+    assert_eq!(classify(Fixture::new(&json!({ "replicas": 1 })), name, &change), expected);
 }
 
 fn generated(prefix: Option<&str>) -> Value {
@@ -61,23 +61,23 @@ fn generated(prefix: Option<&str>) -> Value {
 }
 
 #[rstest]
-#[case::made_for_it("gpu-x7k2p", generated(Some("gpu-")), "adopted")]
-#[case::made_for_it_by_another_name("other", generated(Some("gpu-")), "adopted")]
-#[case::made_for_a_sibling("gpu-big-x7k2p", generated(Some("gpu-big-")), "nobody")]
-#[case::not_generated("gpu-0", generated(None), "nobody")]
-#[case::of_its_predecessor("gpu-x7k2p", owned_by("gpu", "older", Some(true)), "nobody")]
-fn a_nodeset_with_a_worker_on_each_node_takes_a_pod(
+#[case::generated_for_it("gpu-x7k2p", generated(Some("gpu-")), "adopted")]
+#[case::generated_for_it_with_another_name("other", generated(Some("gpu-")), "adopted")]
+#[case::generated_for_a_sibling("gpu-big-x7k2p", generated(Some("gpu-big-")), "ignored")]
+#[case::not_generated("gpu-0", generated(None), "ignored")]
+#[case::controlled_by_a_predecessor("gpu-x7k2p", owned_by("gpu", "older", Some(true)), "ignored")]
+fn daemonset_mode_selects_pods_by_owner_labels_and_generate_name(
     #[case] name: &str,
     #[case] change: Value,
     #[case] expected: &str,
 ) {
-    assert_eq!(made_of(Fixture::new(&json!({ "scalingMode": "DaemonSet" })), name, &change), expected);
+    assert_eq!(classify(Fixture::new(&json!({ "scalingMode": "DaemonSet" })), name, &change), expected);
 }
 
 #[test]
-fn a_nodeset_that_goes_takes_nobody_in() {
-    let going = Fixture::new(&json!({ "replicas": 1 })).nodeset(|nodeset| {
+fn deleted_nodeset_adopts_no_pods() {
+    let deleting = Fixture::new(&json!({ "replicas": 1 })).nodeset(|nodeset| {
         nodeset.metadata.deletion_timestamp = serde_json::from_value(json!("2027-01-15T08:00:00Z")).unwrap();
     });
-    assert_eq!(made_of(going, "gpu-0", &orphan(&json!({}))), "nobody");
+    assert_eq!(classify(deleting, "gpu-0", &orphan(&json!({}))), "ignored");
 }

@@ -1,4 +1,4 @@
-//! What holds for every plan, whatever is there.
+//! Properties of every plan.
 
 use crate::plan::effect::{Effect, Evidence};
 use crate::plan::fixture::Fixture;
@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Value, json};
 
-/// One worker: its revision, mark, phase, Slurm node, and whether it was seen there.
+/// One worker: its revision, mark, phase, Slurm node, and mirrored state.
 #[derive(Clone, Debug)]
 pub struct Case {
     pub old: bool,
@@ -101,23 +101,23 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
     #[test]
-    fn never_more_pods_than_wanted(replicas in 0usize..6, cases in prop::collection::vec(case(), 0..6)) {
+    fn pods_never_exceed_replicas(replicas in 0usize..6, cases in prop::collection::vec(case(), 0..6)) {
         let plan = fixture(replicas, 1, &cases).plan();
         let creates = plan.effects.iter().filter(|effect| effect.is_create()).count();
         prop_assert!(creates == 0 || plan.workers.len() + creates <= replicas);
     }
 
     #[test]
-    fn no_pod_with_a_job_is_deleted(replicas in 0usize..6, cases in prop::collection::vec(case(), 0..6)) {
+    fn pod_with_job_is_never_deleted(replicas in 0usize..6, cases in prop::collection::vec(case(), 0..6)) {
         let fixture = fixture(replicas, 1, &cases);
         let plan = fixture.plan();
         for effect in &plan.effects {
-            let Effect::DeletePod(removal) = effect else { continue };
-            let worker = worker(&plan, &removal.pod.name);
-            match (&removal.evidence, fixture.observed.slurm.lookup(&worker.slurm_name)) {
+            let Effect::DeletePod(deletion) = effect else { continue };
+            let worker = worker(&plan, &deletion.pod.name);
+            match (&deletion.evidence, fixture.observed.slurm.lookup(&worker.slurm_name)) {
                 (Evidence::Drained(_), NodeLookup::Present(node)) => {
                     prop_assert!(node.is_drained());
-                    prop_assert!(matches!(worker.cordon, crate::worker::Cordon::Ours(_)), "it has no mark");
+                    prop_assert!(matches!(worker.cordon, crate::worker::Cordon::Ours(_)), "the worker has no mark");
                 }
                 (Evidence::Absent(_), NodeLookup::Absent) => prop_assert!(!worker.was_busy()),
                 (Evidence::NotNeeded, _) => prop_assert!(worker.is_finished() || !worker.started),
@@ -127,15 +127,15 @@ proptest! {
     }
 
     #[test]
-    fn an_update_never_takes_more_than_allowed(
+    fn update_respects_max_unavailable(
         replicas in 1usize..6, max in 0usize..4, cases in prop::collection::vec(case(), 0..6)
     ) {
         let plan = fixture(replicas, max, &cases).plan();
         let now = crate::plan::testing::minute(60);
-        let serves = |worker: &Worker| worker.is_alive() && worker.is_available(jiff::SignedDuration::ZERO, now);
-        let available = plan.workers.iter().filter(|worker| serves(worker)).count();
+        let is_serving = |worker: &Worker| worker.is_alive() && worker.is_available(jiff::SignedDuration::ZERO, now);
+        let available = plan.workers.iter().filter(|worker| is_serving(worker)).count();
         let deleted = |why: fn(&crate::plan::DeleteReason) -> bool| plan.effects.iter().filter(|effect| {
-            matches!(effect, Effect::DeletePod(removal) if why(&removal.why) && serves(worker(&plan, &removal.pod.name)))
+            matches!(effect, Effect::DeletePod(deletion) if why(&deletion.why) && is_serving(worker(&plan, &deletion.pod.name)))
         }).count();
         let updated = deleted(|why| matches!(why, crate::plan::DeleteReason::Outdated | crate::plan::DeleteReason::Unregistered));
         let all = deleted(|_| true);
@@ -143,30 +143,30 @@ proptest! {
     }
 
     #[test]
-    fn what_a_person_ordered_is_never_undone(replicas in 0usize..6, cases in prop::collection::vec(case(), 0..6)) {
+    fn foreign_drain_is_never_undone(replicas in 0usize..6, cases in prop::collection::vec(case(), 0..6)) {
         let fixture = fixture(replicas, 1, &cases);
         let plan = fixture.plan();
         for effect in &plan.effects {
             if let Effect::Uncordon { undo: Some(undo), .. } = effect {
                 let (crate::plan::Undo::Undrain(name) | crate::plan::Undo::Resume(name)) = undo;
-                let NodeLookup::Present(node) = fixture.observed.slurm.lookup(name) else { panic!("unseen") };
+                let NodeLookup::Present(node) = fixture.observed.slurm.lookup(name) else { panic!("the node is not present") };
                 prop_assert!(node.reason.starts_with("slurm-operator: "), "{node:?}");
             }
             if let Effect::Cordon { drain: Some(drain), .. } | Effect::Drain(drain) = effect {
-                let NodeLookup::Present(node) = fixture.observed.slurm.lookup(&drain.node) else { panic!("unseen") };
+                let NodeLookup::Present(node) = fixture.observed.slurm.lookup(&drain.node) else { panic!("the node is not present") };
                 prop_assert!(node.reason != "disk" || drain.reason.is_empty(), "{node:?}");
             }
         }
     }
 
     #[test]
-    fn without_word_from_slurm_nobody_who_may_work_is_touched(
+    fn unreachable_slurm_protects_started_workers(
         replicas in 0usize..6, cases in prop::collection::vec(case(), 0..6)
     ) {
         let plan = fixture(replicas, 1, &cases).unknown().plan();
         for effect in &plan.effects {
-            if let Effect::DeletePod(removal) = effect {
-                let worker = worker(&plan, &removal.pod.name);
+            if let Effect::DeletePod(deletion) = effect {
+                let worker = worker(&plan, &deletion.pod.name);
                 prop_assert!(worker.is_finished() || (!worker.started && !worker.was_registered()));
             } else {
                 prop_assert!(effect.is_create(), "{effect:?}");
@@ -179,7 +179,7 @@ proptest! {
     }
 
     #[test]
-    fn the_order_of_pods_is_of_no_account(
+    fn plan_is_independent_of_pod_order(
         replicas in 0usize..6, cases in prop::collection::vec(case(), 0..6), seed in any::<u64>()
     ) {
         let mut fixture = fixture(replicas, 1, &cases);
@@ -190,20 +190,20 @@ proptest! {
     }
 
     #[test]
-    fn everybody_who_should_leave_is_on_the_way_or_accounted_for(
+    fn every_surplus_worker_is_removed_or_waits(
         replicas in 0usize..6, cases in prop::collection::vec(case(), 0..6)
     ) {
         let plan = fixture(replicas, 1, &cases).plan();
         let alive = plan.workers.iter().filter(|worker| worker.is_alive()).count();
-        let leaving = plan.effects.iter().filter(|effect| matches!(effect,
+        let removed = plan.effects.iter().filter(|effect| matches!(effect,
             Effect::Cordon { cause: Cause::ScaleIn, .. })
-            || matches!(effect, Effect::DeletePod(removal) if removal.why == crate::plan::DeleteReason::Surplus)).count();
+            || matches!(effect, Effect::DeletePod(deletion) if deletion.why == crate::plan::DeleteReason::Surplus)).count();
         let waiting = plan.waiting.iter().filter(|waiting| !matches!(waiting.for_, WaitFor::Backoff(_))).count();
-        prop_assert!(leaving + waiting >= alive.saturating_sub(replicas));
+        prop_assert!(removed + waiting >= alive.saturating_sub(replicas));
     }
 }
 
 #[test]
-fn an_unknown_slurm_is_not_an_absent_one() {
+fn unreachable_slurm_is_unknown_not_absent() {
     assert_eq!(View::unreachable(String::new()).lookup("any"), NodeLookup::Unknown);
 }

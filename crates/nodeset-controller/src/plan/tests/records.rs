@@ -1,21 +1,21 @@
-//! Records of Slurm nodes that nobody stands behind any more.
+//! Records of Slurm nodes without pod and Kubernetes node.
 
 use crate::plan::fixture::Fixture;
 use crate::slurm::View;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-/// A NodeSet that wants such records deleted, and one of them, with this changed.
-fn ghost(spec: &Value, change: &Value) -> Fixture {
-    let mut wanted = json!({ "scalingMode": "DaemonSet", "pruneSlurmNodeRecords": "NodeNotFound" });
-    crate::plan::testing::merge(&mut wanted, spec);
+/// A NodeSet that prunes node records, and a defunct record, with this changed.
+fn with_record(spec: &Value, change: &Value) -> Fixture {
+    let mut full_spec = json!({ "scalingMode": "DaemonSet", "pruneSlurmNodeRecords": "NodeNotFound" });
+    crate::plan::testing::merge(&mut full_spec, spec);
     let mut node = json!({ "name": "ghost", "state": ["DOWN", "NOT_RESPONDING"], "reason": "Not responding",
         "comment": comment(&json!({})) });
     crate::plan::testing::merge(&mut node, change);
-    Fixture::new(&wanted).slurm_node(node)
+    Fixture::new(&full_spec).slurm_node(node)
 }
 
-/// What the operator said of the pod behind it, with this changed.
+/// The comment that the operator sets, with this changed.
 fn comment(change: &Value) -> String {
     let mut info = json!({ "namespace": "ns", "podName": "gpu-old", "node": "gone.zone", "nodeSetName": "gpu",
         "nodeSetUID": "u" });
@@ -23,50 +23,53 @@ fn comment(change: &Value) -> String {
     info.to_string()
 }
 
-fn forgotten(fixture: &Fixture) -> Vec<String> {
-    fixture.effects().into_iter().filter(|effect| effect.starts_with("forget")).collect()
+fn deleted_records(fixture: &Fixture) -> Vec<String> {
+    fixture.effects().into_iter().filter(|effect| effect.starts_with("delete record")).collect()
 }
 
-fn named(hostname: &str) -> Value {
+fn with_hostname(hostname: &str) -> Value {
     json!({ "metadata": { "annotations": { "nodeset.slinky.slurm.net/hostname-override": hostname } } })
 }
 
 #[rstest]
-#[case::pod_and_kubernetes_node_are_gone(ghost(&json!({}), &json!({})), true)]
-#[case::its_kubernetes_node_is_another_one_now(ghost(&json!({}), &json!({})).host("gone.zone", &named("other")), true)]
-#[case::another_kubernetes_node_has_its_name(ghost(&json!({}), &json!({})).host("ghost", &json!({})), true)]
-#[case::its_kubernetes_node_is_there(
-    ghost(&json!({}), &json!({ "comment": comment(&json!({ "node": "ghost.zone" })) })).host("ghost.zone", &json!({})), false
+#[case::pod_and_kubernetes_node_deleted(with_record(&json!({}), &json!({})), true)]
+#[case::kubernetes_node_has_another_hostname(with_record(&json!({}), &json!({})).host("gone.zone", &with_hostname("other")), true)]
+#[case::another_kubernetes_node_has_its_hostname(with_record(&json!({}), &json!({})).host("ghost", &json!({})), true)]
+#[case::kubernetes_node_exists(
+    with_record(&json!({}), &json!({ "comment": comment(&json!({ "node": "ghost.zone" })) })).host("ghost.zone", &json!({})), false
 )]
-#[case::its_kubernetes_node_is_there_by_another_name(
-    ghost(&json!({}), &json!({})).host("gone.zone", &named("ghost")), false
+#[case::kubernetes_node_exists_with_hostname_override(
+    with_record(&json!({}), &json!({})).host("gone.zone", &with_hostname("ghost")), false
 )]
-#[case::its_pod_is_there(ghost(&json!({}), &json!({})).worker("gpu-old", &json!({})), false)]
-#[case::another_pod_is_that_node(
-    ghost(&json!({}), &json!({})).worker("gpu-new", &json!({ "spec": { "hostname": "ghost" } })), false
+#[case::pod_exists(with_record(&json!({}), &json!({})).worker("gpu-old", &json!({})), false)]
+#[case::another_pod_runs_this_node(
+    with_record(&json!({}), &json!({})).worker("gpu-new", &json!({ "spec": { "hostname": "ghost" } })), false
 )]
-#[case::nobody_wants_that(ghost(&json!({ "pruneSlurmNodeRecords": "Never" }), &json!({})), false)]
-#[case::with_numbers(ghost(&json!({ "scalingMode": "StatefulSet", "replicas": 0 }), &json!({})), false)]
-#[case::it_may_answer(ghost(&json!({}), &json!({ "state": ["DOWN"] })), false)]
-#[case::it_is_not_down(ghost(&json!({}), &json!({ "state": ["IDLE", "NOT_RESPONDING"] })), false)]
-#[case::of_a_predecessor(ghost(&json!({}), &json!({ "comment": comment(&json!({ "nodeSetUID": "older" })) })), false)]
-#[case::of_nobody_known(ghost(&json!({}), &json!({ "comment": comment(&json!({ "nodeSetUID": null })) })), false)]
-#[case::of_a_sibling(ghost(&json!({}), &json!({ "comment": comment(&json!({ "nodeSetName": "cpu" })) })), false)]
-#[case::of_another_namespace(ghost(&json!({}), &json!({ "comment": comment(&json!({ "namespace": "other" })) })), false)]
-#[case::of_no_pod(ghost(&json!({}), &json!({ "comment": comment(&json!({ "podName": "" })) })), false)]
-#[case::of_no_kubernetes_node(ghost(&json!({}), &json!({ "comment": comment(&json!({ "node": "" })) })), false)]
-#[case::of_a_person(ghost(&json!({}), &json!({ "comment": "rack 7, ask Eva" })), false)]
-#[case::without_comment(ghost(&json!({}), &json!({ "comment": "" })), false)]
-#[case::while_nothing_is_known(ghost(&json!({}), &json!({})).unknown(), false)]
-fn a_record_is_deleted(#[case] fixture: Fixture, #[case] expected: bool) {
-    let expected: &[&str] = if expected { &["forget ghost"] } else { &[] };
-    assert_eq!(forgotten(&fixture), expected);
+#[case::pruning_is_off(with_record(&json!({ "pruneSlurmNodeRecords": "Never" }), &json!({})), false)]
+#[case::statefulset_mode(with_record(&json!({ "scalingMode": "StatefulSet", "replicas": 0 }), &json!({})), false)]
+#[case::may_respond(with_record(&json!({}), &json!({ "state": ["DOWN"] })), false)]
+#[case::not_down(with_record(&json!({}), &json!({ "state": ["IDLE", "NOT_RESPONDING"] })), false)]
+#[case::of_a_predecessor(with_record(&json!({}), &json!({ "comment": comment(&json!({ "nodeSetUID": "older" })) })), false)]
+#[case::without_nodeset_uid(with_record(&json!({}), &json!({ "comment": comment(&json!({ "nodeSetUID": null })) })), false)]
+#[case::of_a_sibling(with_record(&json!({}), &json!({ "comment": comment(&json!({ "nodeSetName": "cpu" })) })), false)]
+#[case::of_another_namespace(with_record(&json!({}), &json!({ "comment": comment(&json!({ "namespace": "other" })) })), false)]
+#[case::without_pod(with_record(&json!({}), &json!({ "comment": comment(&json!({ "podName": "" })) })), false)]
+#[case::without_kubernetes_node(with_record(&json!({}), &json!({ "comment": comment(&json!({ "node": "" })) })), false)]
+#[case::comment_by_a_person(with_record(&json!({}), &json!({ "comment": "rack 7, ask Eva" })), false)]
+#[case::without_comment(with_record(&json!({}), &json!({ "comment": "" })), false)]
+#[case::slurm_unreachable(with_record(&json!({}), &json!({})).unknown(), false)]
+fn record_is_deleted_when_pod_and_kubernetes_node_are_deleted(
+    #[case] fixture: Fixture,
+    #[case] expected: bool,
+) {
+    let expected: &[&str] = if expected { &["delete record ghost"] } else { &[] };
+    assert_eq!(deleted_records(&fixture), expected);
 }
 
 #[test]
-fn a_record_that_was_written_to_since_is_kept() {
-    let mut fixture = ghost(&json!({}), &json!({}));
-    let View::Known(known) = &mut fixture.observed.slurm else { panic!("Slurm is not known") };
+fn record_written_to_since_the_snapshot_is_kept() {
+    let mut fixture = with_record(&json!({}), &json!({}));
+    let View::Known(known) = &mut fixture.observed.slurm else { panic!("Slurm is unreachable") };
     known.uncertain.insert("ghost".to_owned());
-    assert_eq!(forgotten(&fixture), [""; 0]);
+    assert_eq!(deleted_records(&fixture), [""; 0]);
 }

@@ -1,4 +1,4 @@
-//! Who may be deleted: nothing without evidence, and what is not known is not drained.
+//! Removal of workers: no delete without evidence, and unknown nodes do not count as drained.
 
 use crate::plan::fixture::Fixture;
 use crate::plan::{DeletionWait, WaitFor};
@@ -25,10 +25,10 @@ const PENDING: &str = r#"{ "spec": { "nodeName": null }, "status": { "phase": "P
 #[case::no_drain(&["IDLE"])]
 #[case::busy_and_draining(&["MIXED", "DRAIN"])]
 #[case::allocated_and_draining(&["ALLOCATED", "DRAIN"])]
-#[case::cleaning_up(&["IDLE", "DRAIN", "COMPLETING"])]
+#[case::completing(&["IDLE", "DRAIN", "COMPLETING"])]
 #[case::being_undrained(&["IDLE", "DRAIN", "UNDRAIN"])]
 #[case::down(&["DOWN"])]
-fn a_node_that_is_not_drained_keeps_its_pod(#[case] states: &[&str]) {
+fn undrained_node_keeps_its_pod(#[case] states: &[&str]) {
     let fixture =
         Fixture::new(&json!({ "replicas": 0 })).worker("gpu-0", &marked()).slurm("gpu-0", states, "");
     assert!(!fixture.effects().iter().any(|effect| effect.starts_with("delete")), "{:?}", fixture.effects());
@@ -37,24 +37,24 @@ fn a_node_that_is_not_drained_keeps_its_pod(#[case] states: &[&str]) {
 #[rstest]
 #[case::idle(&["IDLE", "DRAIN"])]
 #[case::down(&["DOWN", "DRAIN"])]
-fn a_drained_node_gives_its_pod_away(#[case] states: &[&str]) {
+fn pod_of_drained_node_is_deleted(#[case] states: &[&str]) {
     let fixture =
         Fixture::new(&json!({ "replicas": 0 })).worker("gpu-0", &marked()).slurm("gpu-0", states, "");
     assert_eq!(fixture.effects(), ["delete gpu-0 (Surplus, drained)"]);
 }
 
 #[test]
-fn without_word_from_slurm_only_who_never_started_goes() {
+fn unreachable_slurm_allows_deletion_of_never_started_pods_only() {
     let fixture = Fixture::new(&json!({ "replicas": 0 }))
         .worker("gpu-0", &marked())
         .worker("gpu-1", &serde_json::from_str(PENDING).unwrap())
         .unknown();
-    assert_eq!(fixture.effects(), ["delete gpu-1 (Surplus, needless)"]);
+    assert_eq!(fixture.effects(), ["delete gpu-1 (Surplus, no evidence needed)"]);
     assert_eq!(fixture.plan().waiting[0].for_, WaitFor::Slurm);
 }
 
 #[test]
-fn without_word_from_slurm_workers_are_still_made_and_nothing_is_undone() {
+fn unreachable_slurm_allows_creation_but_no_uncordon() {
     let node = json!({ "metadata": { "annotations": {
         "nodeset.slinky.slurm.net/pod-cordon": "true", "nodeset.slinky.slurm.net/pod-cordon-by": "node" } } });
     let fixture = Fixture::new(&json!({ "replicas": 2 })).worker("gpu-0", &node).unknown();
@@ -62,7 +62,7 @@ fn without_word_from_slurm_workers_are_still_made_and_nothing_is_undone() {
 }
 
 #[test]
-fn a_node_that_was_written_to_since_proves_nothing() {
+fn node_written_to_since_the_snapshot_is_no_evidence() {
     let mut fixture = Fixture::new(&json!({ "replicas": 0 })).worker("gpu-0", &marked()).slurm(
         "gpu-0",
         &["IDLE", "DRAIN"],
@@ -74,20 +74,20 @@ fn a_node_that_was_written_to_since_proves_nothing() {
 }
 
 #[test]
-fn where_no_slurm_is_expected_pods_are_just_pods() {
+fn pods_are_deleted_without_drain_when_no_slurm_is_expected() {
     let fixture = Fixture::new(&json!({ "replicas": 0 })).worker("gpu-0", &json!({})).view(View::NotExpected);
     assert_eq!(fixture.effects(), ["delete gpu-0 (Surplus, no slurm)"]);
 }
 
 #[test]
-fn whoever_was_seen_in_slurm_waits_for_it_to_come_back() {
+fn registered_worker_waits_for_missing_restapi() {
     let fixture =
         Fixture::new(&json!({ "replicas": 0 })).worker("gpu-0", &registered("Idle")).view(View::NotExpected);
     assert!(fixture.effects().is_empty(), "{:?}", fixture.effects());
 }
 
 #[test]
-fn who_came_since_slurm_went_silent_may_have_a_job_that_nobody_can_tell_of() {
+fn worker_created_since_the_restapi_vanished_may_have_a_job() {
     let fixture = Fixture::new(&json!({ "replicas": 1 }))
         .worker("gpu-0", &registered("Idle"))
         .worker("gpu-1", &json!({}))
@@ -100,17 +100,17 @@ fn who_came_since_slurm_went_silent_may_have_a_job_that_nobody_can_tell_of() {
 }
 
 #[test]
-fn a_pod_that_is_late_to_say_that_it_runs_is_drained_like_any_other() {
-    let late = json!({ "status": { "phase": "Pending", "conditions": [], "containerStatuses": [] } });
-    let fixture = Fixture::new(&json!({ "replicas": 0 })).worker("gpu-0", &late);
-    assert_eq!(fixture.effects(), ["delete gpu-0 (Surplus, needless)"]);
+fn pending_pod_with_registered_slurm_node_is_drained() {
+    let pending = json!({ "status": { "phase": "Pending", "conditions": [], "containerStatuses": [] } });
+    let fixture = Fixture::new(&json!({ "replicas": 0 })).worker("gpu-0", &pending);
+    assert_eq!(fixture.effects(), ["delete gpu-0 (Surplus, no evidence needed)"]);
     let effects = fixture.slurm("gpu-0", &["MIXED"], "").effects();
     assert!(effects[0].starts_with("mark gpu-0 for scale-in and drain"), "{effects:?}");
     assert_eq!(effects.len(), 1);
 }
 
 #[test]
-fn a_slurm_that_was_never_heard_before_proves_nobody_gone_who_was_there() {
+fn new_slurm_connection_does_not_prove_a_registered_node_absent() {
     let idle = registered("Idle");
     let mut fixture =
         Fixture::new(&json!({ "replicas": 0 })).worker("gpu-0", &idle).worker("gpu-1", &json!({}));
@@ -122,20 +122,20 @@ fn a_slurm_that_was_never_heard_before_proves_nobody_gone_who_was_there() {
 }
 
 #[test]
-fn whoever_never_registered_goes_on_the_evidence_that_there_is_no_node() {
+fn unregistered_worker_is_deleted_with_evidence_of_absence() {
     let fixture = Fixture::new(&json!({ "replicas": 0 })).worker("gpu-0", &json!({}));
     assert_eq!(fixture.effects(), ["delete gpu-0 (Surplus, absent)"]);
 }
 
 #[test]
-fn whoever_had_a_job_when_slurm_forgot_it_is_left_to_people() {
+fn worker_with_job_and_lost_node_record_is_not_deleted() {
     let fixture = Fixture::new(&json!({ "replicas": 0 })).worker("gpu-0", &registered("Allocated"));
     assert!(fixture.effects().is_empty(), "{:?}", fixture.effects());
     assert_eq!(fixture.plan().waiting[0].for_, WaitFor::LostJob);
 }
 
 #[test]
-fn whoever_was_idle_when_slurm_forgot_it_is_marked_before_deleted() {
+fn idle_worker_with_lost_node_record_is_marked_before_deletion() {
     let idle = registered("Idle");
     let fixture = Fixture::new(&json!({ "replicas": 0 })).worker("gpu-0", &idle);
     assert_eq!(fixture.effects(), ["mark gpu-0 for scale-in"]);
@@ -145,7 +145,7 @@ fn whoever_was_idle_when_slurm_forgot_it_is_marked_before_deleted() {
 }
 
 #[test]
-fn a_drain_of_a_person_is_as_good_and_keeps_its_reason() {
+fn foreign_drain_is_accepted_and_keeps_its_reason() {
     let fixture = Fixture::new(&json!({ "replicas": 0 })).worker("gpu-0", &json!({})).slurm(
         "gpu-0",
         &["IDLE", "DRAIN"],
@@ -153,18 +153,23 @@ fn a_drain_of_a_person_is_as_good_and_keeps_its_reason() {
     );
     assert_eq!(fixture.effects(), ["mark gpu-0 for scale-in"]);
     let down = fixture.slurm("gpu-0", &["DOWN"], "disk");
-    assert_eq!(down.effects(), ["mark gpu-0 for scale-in and drain: "], "an empty reason keeps theirs");
-    let fallen = down.slurm("gpu-0", &["DOWN", "DRAIN"], "disk : Not responding");
-    assert_eq!(fallen.effects(), ["mark gpu-0 for scale-in"]);
-    // Who ended that drain has no more to say; a drain of ours without a reason of ours would never be undone.
-    let lifted = fallen.slurm("gpu-0", &["DOWN"], "disk : Not responding").effects();
+    assert_eq!(
+        down.effects(),
+        ["mark gpu-0 for scale-in and drain: "],
+        "an empty reason keeps the foreign one"
+    );
+    let not_responding = down.slurm("gpu-0", &["DOWN", "DRAIN"], "disk : Not responding");
+    assert_eq!(not_responding.effects(), ["mark gpu-0 for scale-in"]);
+    // Once the foreign drain is lifted, its reason no longer counts. A drain without a reason of ours would never be
+    // undone.
+    let lifted = not_responding.slurm("gpu-0", &["DOWN"], "disk : Not responding").effects();
     assert!(lifted[0].contains("and drain: slurm-operator: "), "{lifted:?}");
 }
 
 #[test]
-fn a_pod_that_ends_gets_no_more_jobs() {
-    let ending = json!({ "metadata": { "deletionTimestamp": "2027-01-15T08:00:00Z" } });
-    let fixture = Fixture::new(&json!({ "replicas": 1 })).workers(1).worker("gpu-0", &ending);
+fn node_of_terminating_pod_is_drained() {
+    let terminating = json!({ "metadata": { "deletionTimestamp": "2027-01-15T08:00:00Z" } });
+    let fixture = Fixture::new(&json!({ "replicas": 1 })).workers(1).worker("gpu-0", &terminating);
     assert_eq!(fixture.effects(), ["drain gpu-0: slurm-operator: Pod is terminating"]);
     let drained = fixture.slurm("gpu-0", &["IDLE", "DRAIN"], "disk");
     assert!(drained.effects().is_empty(), "{:?}", drained.effects());
@@ -177,7 +182,7 @@ fn deleting(fixture: Fixture) -> Fixture {
 }
 
 #[test]
-fn a_nodeset_that_is_deleted_drains_its_workers_first() {
+fn deleted_nodeset_drains_its_workers_first() {
     let fixture = deleting(Fixture::new(&json!({ "replicas": 2 })).workers(2));
     let effects = fixture.effects();
     assert_eq!(effects.len(), 2, "{effects:?}");
@@ -186,27 +191,27 @@ fn a_nodeset_that_is_deleted_drains_its_workers_first() {
 }
 
 #[test]
-fn a_nodeset_that_is_deleted_waits_for_job_records_that_name_its_partition() {
+fn deleted_nodeset_waits_for_job_records_of_its_partition() {
     let fixture = deleting(Fixture::new(&json!({ "replicas": 2 })));
-    assert_eq!(fixture.plan().deletion, Some(DeletionWait::Slurm), "nobody asked for jobs yet");
+    assert_eq!(fixture.plan().deletion, Some(DeletionWait::Slurm), "jobs are not listed yet");
     let fixture = fixture.jobs("gpu", 3);
     assert_eq!(fixture.plan().deletion, Some(DeletionWait::Jobs(3)));
     assert!(fixture.effects().is_empty());
     let fixture = fixture.jobs("gpu", 0);
-    assert_eq!(fixture.plan().deletion, Some(DeletionWait::Open), "nobody has told yet that it is closed");
+    assert_eq!(fixture.plan().deletion, Some(DeletionWait::Open), "partitions are not listed yet");
     let fixture = fixture.open(&["all", "gpu"]);
     assert_eq!(fixture.plan().deletion, Some(DeletionWait::Open));
     assert!(fixture.effects().is_empty());
-    assert_eq!(fixture.open(&["all"]).effects(), ["release to []"]);
+    assert_eq!(fixture.open(&["all"]).effects(), ["set finalizers []"]);
 }
 
 #[rstest]
-#[case::of_a_person(json!({ "extraConf": "PartitionName=gpu Nodes=ALL" }), None, DeletionWait::Nothing)]
-#[case::of_a_cluster_elsewhere(json!({ "external": true }), None, DeletionWait::Nothing)]
-#[case::of_another_node_set(json!({}), Some(("gpu-", None)), DeletionWait::Nothing)]
-#[case::of_another_that_goes_too(json!({}), Some(("gpu-", Some("2027-01-15T08:00:00Z"))), DeletionWait::Open)]
-#[case::of_no_other_node_set(json!({}), Some(("cpu-", None)), DeletionWait::Open)]
-fn an_open_partition_keeps_only_the_nodeset_that_it_goes_with(
+#[case::defined_by_a_person(json!({ "extraConf": "PartitionName=gpu Nodes=ALL" }), None, DeletionWait::Nothing)]
+#[case::external_cluster(json!({ "external": true }), None, DeletionWait::Nothing)]
+#[case::shared_with_another_nodeset(json!({}), Some(("gpu-", None)), DeletionWait::Nothing)]
+#[case::shared_with_another_deleted_nodeset(json!({}), Some(("gpu-", Some("2027-01-15T08:00:00Z"))), DeletionWait::Open)]
+#[case::not_shared(json!({}), Some(("cpu-", None)), DeletionWait::Open)]
+fn open_partition_blocks_only_the_nodeset_that_defines_it(
     #[case] controller: Value,
     #[case] sibling: Option<(&str, Option<&str>)>,
     #[case] expected: DeletionWait,
@@ -215,7 +220,7 @@ fn an_open_partition_keeps_only_the_nodeset_that_it_goes_with(
     let mut changed = json!(**fixture.observed.controller.as_ref().unwrap());
     crate::plan::testing::merge(&mut changed["spec"], &controller);
     fixture.observed.controller = Some(Arc::new(serde_json::from_value(changed).unwrap()));
-    // An old picture of itself is nobody else.
+    // A stale copy of the NodeSet itself is not another NodeSet.
     let mut before = (*fixture.observed.nodeset).clone();
     before.metadata.deletion_timestamp = None;
     fixture.observed.siblings = vec![Arc::new(before)];
@@ -231,7 +236,7 @@ fn an_open_partition_keeps_only_the_nodeset_that_it_goes_with(
 #[rstest]
 #[case::forced(true, false)]
 #[case::without_controller(false, true)]
-fn a_nodeset_that_is_deleted_waits_for_nothing(#[case] forced: bool, #[case] orphaned: bool) {
+fn forced_or_orphaned_nodeset_is_deleted_without_waiting(#[case] forced: bool, #[case] orphaned: bool) {
     let mut fixture =
         deleting(Fixture::new(&json!({ "replicas": 2 })).workers(2)).unknown().nodeset(|nodeset| {
             nodeset.metadata.finalizers.get_or_insert_default().push("other/finalizer".to_owned());
@@ -243,14 +248,14 @@ fn a_nodeset_that_is_deleted_waits_for_nothing(#[case] forced: bool, #[case] orp
     if orphaned {
         fixture.observed.controller = None;
     }
-    assert_eq!(fixture.effects(), [r#"release to ["other/finalizer"]"#]);
+    assert_eq!(fixture.effects(), [r#"set finalizers ["other/finalizer"]"#]);
 }
 
 #[rstest]
 #[case::allocated(&["ALLOCATED"])]
 #[case::mixed(&["MIXED"])]
-#[case::cleaning_up(&["IDLE", "COMPLETING"])]
-fn a_worker_with_a_job_is_drained_and_waited_for(#[case] states: &[&str]) {
+#[case::completing(&["IDLE", "COMPLETING"])]
+fn worker_with_running_job_is_drained_not_deleted(#[case] states: &[&str]) {
     let fixture =
         Fixture::new(&json!({ "replicas": 0 })).worker("gpu-0", &json!({})).slurm("gpu-0", states, "");
     let reason = "slurm-operator: Pod (ns/gpu-0) is pending termination for scale-in";

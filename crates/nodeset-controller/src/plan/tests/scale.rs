@@ -1,4 +1,4 @@
-//! Numbers: how many workers there are, which ones come and which ones go.
+//! Scaling: which workers are created and removed.
 
 use crate::plan::fixture::Fixture;
 use crate::plan::update::Allowance;
@@ -10,13 +10,13 @@ use slurm_rest::Deadline;
 const DRAINING: &str = " and drain: slurm-operator: Pod (ns/gpu-";
 
 #[test]
-fn missing_workers_are_made_with_the_lowest_free_numbers() {
+fn missing_workers_get_the_lowest_free_ordinals() {
     let fixture = Fixture::new(&json!({ "replicas": 4 })).worker("gpu-1", &json!({}));
     assert_eq!(fixture.effects(), ["create gpu-0", "create gpu-2", "create gpu-3"]);
 }
 
 #[test]
-fn nobody_is_made_without_a_controller_and_nobody_goes() {
+fn missing_controller_blocks_creation_and_removal() {
     let mut fixture = Fixture::new(&json!({ "replicas": 2 })).workers(4);
     fixture.observed.controller = None;
     let plan = fixture.plan();
@@ -25,20 +25,20 @@ fn nobody_is_made_without_a_controller_and_nobody_goes() {
 }
 
 #[test]
-fn nobody_is_made_before_the_nodeset_is_held() {
+fn no_pod_is_created_before_the_finalizer_is_set() {
     let fixture =
         Fixture::new(&json!({ "replicas": 2 })).nodeset(|nodeset| nodeset.metadata.finalizers = None);
     assert!(fixture.effects().is_empty());
-    assert_eq!(fixture.plan().add_finalizers.unwrap(), ["nodeset.slinky.slurm.net/workers"]);
+    assert_eq!(fixture.plan().metadata.unwrap().finalizers.unwrap(), ["nodeset.slinky.slurm.net/workers"]);
 }
 
 #[test]
-fn one_plan_makes_no_more_than_a_burst() {
+fn creates_per_plan_are_limited() {
     assert_eq!(Fixture::new(&json!({ "replicas": 1000 })).effects().len(), 250);
 }
 
 #[test]
-fn an_absurd_number_is_refused_and_changes_nothing() {
+fn excessive_replicas_are_rejected_without_effects() {
     let fixture = Fixture::new(&json!({ "replicas": 2_000_000_000 })).workers(2);
     let plan = fixture.plan();
     assert!(plan.effects.is_empty(), "{:?}", plan.effects);
@@ -46,13 +46,13 @@ fn an_absurd_number_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn workers_that_are_right_are_left_alone() {
+fn up_to_date_workers_have_no_effects() {
     let plan = Fixture::new(&json!({ "replicas": 2 })).workers(2).plan();
     assert!(plan.effects.is_empty(), "{:?}", plan.effects);
 }
 
 #[test]
-fn surplus_workers_are_marked_and_drained_first_the_highest_numbers() {
+fn surplus_workers_are_cordoned_highest_ordinal_first() {
     let effects = Fixture::new(&json!({ "replicas": 1 })).workers(3).effects();
     let expected = ["mark gpu-2 for scale-in", "mark gpu-1 for scale-in"];
     for (effect, expected) in effects.iter().zip(expected) {
@@ -62,29 +62,26 @@ fn surplus_workers_are_marked_and_drained_first_the_highest_numbers() {
     assert_eq!(effects.len(), 2);
 }
 
-/// Three busy workers, of which only the last two say so: their pods were written to first.
-fn half_told() -> Fixture {
-    let told = json!({ "metadata": { "annotations": {
+/// Three busy workers; only the last two have the deadline annotation yet.
+fn partly_annotated() -> Fixture {
+    let annotated = json!({ "metadata": { "annotations": {
         "nodeset.slinky.slurm.net/pod-deadline": "9999-01-01T00:00:00Z" } } });
     ["gpu-0", "gpu-1", "gpu-2"].iter().fold(Fixture::new(&json!({ "replicas": 1 })), |fixture, name| {
-        let pod = if *name == "gpu-0" { &json!({}) } else { &told };
+        let pod = if *name == "gpu-0" { &json!({}) } else { &annotated };
         fixture.worker(name, pod).slurm(name, &["ALLOCATED"], "")
     })
 }
 
 #[rstest]
-#[case::all_until_then(
-    ["gpu-0", "gpu-1", "gpu-2"].iter().fold(half_told(), |fixture, name| fixture.job_until(name, Deadline::Never)),
+#[case::all_jobs_without_end(
+    ["gpu-0", "gpu-1", "gpu-2"].iter().fold(partly_annotated(), |fixture, name| fixture.job_until(name, Deadline::Never)),
     &["gpu-2", "gpu-1"],
 )]
-#[case::nobody_asked_until_when(half_told().slurm("gpu-1", &["IDLE"], ""), &["gpu-1", "gpu-0"])]
-fn a_job_counts_when_slurm_tells_of_it_and_not_only_when_the_pod_does(
-    #[case] fixture: Fixture,
-    #[case] leaving: &[&str],
-) {
+#[case::jobs_not_listed(partly_annotated().slurm("gpu-1", &["IDLE"], ""), &["gpu-1", "gpu-0"])]
+fn live_jobs_count_before_the_pod_annotation(#[case] fixture: Fixture, #[case] removed: &[&str]) {
     let effects = fixture.effects();
     let marked: Vec<_> = effects.iter().filter_map(|effect| effect.split_whitespace().nth(1)).collect();
-    assert_eq!(marked, leaving, "{effects:?}");
+    assert_eq!(marked, removed, "{effects:?}");
 }
 
 fn marked(cause: &str) -> serde_json::Value {
@@ -93,7 +90,7 @@ fn marked(cause: &str) -> serde_json::Value {
 }
 
 #[test]
-fn whoever_was_chosen_stays_chosen_when_a_job_lands_late() {
+fn marked_worker_stays_chosen_when_a_late_job_starts() {
     let fixture = Fixture::new(&json!({ "replicas": 2 }))
         .workers(3)
         .worker("gpu-1", &marked("scale-in"))
@@ -105,7 +102,7 @@ fn whoever_was_chosen_stays_chosen_when_a_job_lands_late() {
 }
 
 #[test]
-fn whoever_is_drained_is_deleted_on_evidence() {
+fn drained_worker_is_deleted_with_evidence() {
     let fixture = Fixture::new(&json!({ "replicas": 2 }))
         .workers(3)
         .worker("gpu-2", &marked("scale-in"))
@@ -114,7 +111,7 @@ fn whoever_is_drained_is_deleted_on_evidence() {
 }
 
 #[test]
-fn whoever_is_wanted_again_is_unmarked_before_undrained() {
+fn worker_needed_again_is_uncordoned() {
     let fixture = Fixture::new(&json!({ "replicas": 3 }))
         .workers(3)
         .worker("gpu-2", &marked("scale-in"))
@@ -125,7 +122,7 @@ fn whoever_is_wanted_again_is_unmarked_before_undrained() {
 #[rstest]
 #[case::terminating(json!({ "metadata": { "deletionTimestamp": "2027-01-15T08:00:00Z" } }))]
 #[case::failed_and_waiting(json!({ "status": { "phase": "Failed" } }))]
-fn nobody_is_made_while_somebody_is_still_there(#[case] change: serde_json::Value) {
+fn no_pod_is_created_while_its_predecessor_exists(#[case] change: serde_json::Value) {
     let mut fixture = Fixture::new(&json!({ "replicas": 2 })).workers(2).worker("gpu-1", &change);
     fixture.observed.retry_times.insert("gpu-1".to_owned(), crate::plan::testing::minute(61));
     let effects = fixture.effects();
@@ -133,9 +130,9 @@ fn nobody_is_made_while_somebody_is_still_there(#[case] change: serde_json::Valu
 }
 
 #[test]
-fn a_long_termination_costs_nobody_else_their_place() {
-    let gone = json!({ "metadata": { "deletionTimestamp": "2027-01-15T08:00:00Z" } });
-    let fixture = Fixture::new(&json!({ "replicas": 2 })).workers(3).worker("gpu-2", &gone).slurm(
+fn terminating_pod_counts_as_removed() {
+    let terminating = json!({ "metadata": { "deletionTimestamp": "2027-01-15T08:00:00Z" } });
+    let fixture = Fixture::new(&json!({ "replicas": 2 })).workers(3).worker("gpu-2", &terminating).slurm(
         "gpu-2",
         &["IDLE", "DRAIN"],
         "slurm-operator: x",
@@ -144,9 +141,9 @@ fn a_long_termination_costs_nobody_else_their_place() {
 }
 
 #[rstest]
-#[case::failed("Failed", "delete gpu-1 (Failed, needless)")]
-#[case::succeeded("Succeeded", "delete gpu-1 (Succeeded, needless)")]
-fn whoever_ended_makes_room(#[case] phase: &str, #[case] expected: &str) {
+#[case::failed("Failed", "delete gpu-1 (Failed, no evidence needed)")]
+#[case::succeeded("Succeeded", "delete gpu-1 (Succeeded, no evidence needed)")]
+fn finished_pod_is_deleted(#[case] phase: &str, #[case] expected: &str) {
     let fixture = Fixture::new(&json!({ "replicas": 2 }))
         .workers(2)
         .worker("gpu-1", &json!({ "status": { "phase": phase, "conditions": [] } }));
@@ -154,7 +151,7 @@ fn whoever_ended_makes_room(#[case] phase: &str, #[case] expected: &str) {
 }
 
 #[test]
-fn whoever_fails_again_and_again_is_replaced_later_and_later() {
+fn failed_pod_is_deleted_after_its_backoff() {
     let mut fixture =
         Fixture::new(&json!({ "replicas": 1 })).worker("gpu-0", &json!({ "status": { "phase": "Failed" } }));
     fixture.observed.retry_times.insert("gpu-0".to_owned(), crate::plan::testing::minute(61));
@@ -163,11 +160,11 @@ fn whoever_fails_again_and_again_is_replaced_later_and_later() {
     assert_eq!(plan.requeue_after, Some(std::time::Duration::from_secs(61)));
 }
 
-/// The last moment that there is: no time can be counted from it on.
+/// Adding to the maximum timestamp overflows.
 #[rstest]
 #[case::registered(true)]
-#[case::unknown_to_slurm(false)]
-fn a_worker_that_says_to_be_ready_since_the_end_of_time_is_waited_for(#[case] registered: bool) {
+#[case::unregistered(false)]
+fn ready_time_at_the_maximum_does_not_overflow(#[case] registered: bool) {
     let ready = json!({ "type": "Ready", "status": "True", "lastTransitionTime": jiff::Timestamp::MAX });
     let mut fixture = Fixture::new(&json!({ "replicas": 1, "minReadySeconds": i32::MAX }))
         .worker("gpu-0", &json!({ "status": { "conditions": [ready] } }));
@@ -178,14 +175,14 @@ fn a_worker_that_says_to_be_ready_since_the_end_of_time_is_waited_for(#[case] re
 }
 
 #[test]
-fn a_percentage_beyond_all_numbers_is_everybody() {
+fn huge_percentage_allows_all_workers_to_be_unavailable() {
     let strategy = json!({ "rollingUpdate": { "maxUnavailable": format!("{}%", usize::MAX) } });
     let fixture = Fixture::new(&json!({ "replicas": 3, "updateStrategy": strategy }));
     assert_eq!(Allowance::of(&fixture.observed.nodeset, 3).floor(), 0);
 }
 
 #[test]
-fn workers_of_the_other_mode_leave_and_no_more_come_than_wanted() {
+fn workers_of_the_other_mode_are_removed_first() {
     let daemon = json!({ "metadata": { "labels": { "nodeset.slinky.slurm.net/scaling-mode": "DaemonSet" } },
         "spec": { "hostname": "node-a" } });
     let fixture =
@@ -196,7 +193,7 @@ fn workers_of_the_other_mode_leave_and_no_more_come_than_wanted() {
 }
 
 #[test]
-fn a_nodeset_without_template_errors_says_so_and_keeps_its_workers() {
+fn template_error_is_reported_and_workers_stay() {
     let fixture = Fixture::new(&json!({ "replicas": 3, "extraConf": "Weight10" })).workers(2);
     let plan = fixture.plan();
     assert!(plan.effects.is_empty(), "{:?}", plan.effects);
@@ -204,27 +201,27 @@ fn a_nodeset_without_template_errors_says_so_and_keeps_its_workers() {
 }
 
 #[test]
-fn an_orphan_of_our_name_and_labels_is_adopted_and_a_stray_of_ours_is_disowned() {
+fn orphan_is_adopted_and_unselected_pod_is_released() {
     let orphan = json!({ "metadata": { "ownerReferences": null } });
     let stray = json!({ "metadata": { "labels": { "app.kubernetes.io/name": "other" } } });
     let fixture =
         Fixture::new(&json!({ "replicas": 3 })).workers(3).worker("gpu-1", &orphan).worker("gpu-2", &stray);
     let effects = fixture.effects();
-    assert_eq!(effects, ["adopt gpu-1", "disown gpu-2", "create gpu-2"]);
+    assert_eq!(effects, ["adopt gpu-1", "release gpu-2", "create gpu-2"]);
 }
 
 #[rstest]
 #[case::of_a_sibling("gpu-big-0", json!({ "metadata": { "ownerReferences": null } }))]
 #[case::of_a_predecessor("gpu-0", json!({ "metadata": { "ownerReferences": [
     { "apiVersion": "slinky.slurm.net/v1beta1", "kind": "NodeSet", "name": "gpu", "uid": "older", "controller": true }] } }))]
-fn pods_of_others_are_nobody_here(#[case] name: &str, #[case] change: serde_json::Value) {
+fn pods_of_other_owners_are_ignored(#[case] name: &str, #[case] change: serde_json::Value) {
     let fixture = Fixture::new(&json!({ "replicas": 0 })).worker(name, &change);
     let plan = fixture.plan();
     assert!(plan.effects.is_empty() && plan.workers.is_empty(), "{:?}", plan.effects);
 }
 
 #[test]
-fn nobody_wanted_and_nobody_there_is_nothing_to_do() {
+fn zero_replicas_without_pods_have_no_effects() {
     let plan = Fixture::new(&json!({ "replicas": 0 })).plan();
     assert!(plan.effects.is_empty() && plan.waiting.is_empty() && plan.obstacles.is_empty());
     assert_eq!((plan.desired, plan.requeue_after), (0, None));
@@ -233,15 +230,15 @@ fn nobody_wanted_and_nobody_there_is_nothing_to_do() {
 #[rstest]
 #[case::failed("Failed")]
 #[case::succeeded("Succeeded")]
-fn whoever_ended_and_is_on_its_way_out_is_not_deleted_again(#[case] phase: &str) {
-    let ended = json!({ "metadata": { "deletionTimestamp": "2027-01-15T08:00:00Z" },
+fn terminating_finished_pod_is_not_deleted_again(#[case] phase: &str) {
+    let finished = json!({ "metadata": { "deletionTimestamp": "2027-01-15T08:00:00Z" },
         "status": { "phase": phase, "conditions": [] } });
-    let fixture = Fixture::new(&json!({ "replicas": 2 })).workers(2).worker("gpu-1", &ended);
+    let fixture = Fixture::new(&json!({ "replicas": 2 })).workers(2).worker("gpu-1", &finished);
     assert_eq!(fixture.effects(), ["drain gpu-1: slurm-operator: Pod is terminating"]);
 }
 
 #[test]
-fn the_soonest_reason_to_look_again_counts() {
+fn earliest_requeue_wins() {
     let failed = json!({ "status": { "phase": "Failed" } });
     let mut fixture =
         Fixture::new(&json!({ "replicas": 3 })).workers(3).worker("gpu-0", &failed).worker("gpu-1", &failed);
@@ -250,13 +247,13 @@ fn the_soonest_reason_to_look_again_counts() {
     assert_eq!(fixture.plan().requeue_after, Some(std::time::Duration::from_secs(61)));
 }
 
-/// Whoever leaves looks dearer than whoever stays, and is gone all the same.
+/// The marked workers rank behind the others now, and are removed nevertheless.
 #[rstest]
 #[case::cheaper(json!({ "metadata": { "annotations": { "nodeset.slinky.slurm.net/pod-deletion-cost": "-10" } } }))]
 #[case::not_ready(json!({ "status": { "conditions": [] } }))]
 #[case::not_bound(json!({ "spec": { "nodeName": null }, "status": { "phase": "Pending", "conditions": [] } }))]
 #[case::cordoned_by_a_person(json!({ "metadata": { "annotations": { "nodeset.slinky.slurm.net/pod-cordon": "true" } } }))]
-fn a_choice_outlives_whatever_makes_another_one_better(#[case] change: serde_json::Value) {
+fn marked_workers_stay_chosen_when_others_become_cheaper(#[case] change: serde_json::Value) {
     let mut chosen = marked("scale-in");
     chosen["metadata"]["annotations"]["nodeset.slinky.slurm.net/pod-deletion-cost"] = json!("100");
     chosen["metadata"]["annotations"]["nodeset.slinky.slurm.net/pod-deadline"] =

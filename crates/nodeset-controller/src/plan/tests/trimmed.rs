@@ -1,4 +1,4 @@
-//! What caches drop is of no account for any decision, and most of what there is.
+//! Fields that caches trim do not change any decision, and are most of the objects' size.
 
 use super::properties::{case, fixture};
 use crate::build::build_numbered_pod;
@@ -27,7 +27,7 @@ fn container(name: &str, state: &Value) -> Value {
         "volumeMounts": [{ "name": "slurm-etc", "mountPath": "/etc/slurm" }], "resources": { "limits": { "cpu": "2" } } })
 }
 
-/// A pod as it is made here, and as a kubelet and an API server add to it.
+/// A pod as created by the operator, with the fields that kubelet and API server add.
 fn full_pod(pin: Option<&str>) -> Pod {
     let change = json!({ "slurmd": { "env": [{ "name": "BIG", "value": "x".repeat(5000) }] },
         "template": { "spec": { "volumes": [{ "name": "v", "configMap": { "name": "c" } }] } } });
@@ -51,8 +51,8 @@ fn size(object: &impl Serialize) -> usize {
     serde_json::to_vec(object).unwrap().len()
 }
 
-/// All that decisions read of a pod.
-fn read(pod: &Pod) -> String {
+/// All fields of a pod that decisions depend on.
+fn parsed(pod: &Pod) -> String {
     let worker = Worker::new(Arc::new(pod.clone()));
     let reference = worker.reference();
     format!("{:?} {reference:?} {:?}", Worker { pod: Arc::default(), ..worker }, target_of(pod))
@@ -60,18 +60,18 @@ fn read(pod: &Pod) -> String {
 
 #[rstest]
 #[case::bound(None)]
-#[case::made_for_a_node(Some("node-b"))]
-fn little_of_a_pod_is_kept_and_it_reads_the_same(#[case] pin: Option<&str>) {
+#[case::created_for_a_node(Some("node-b"))]
+fn trimmed_pod_is_small_and_parses_the_same(#[case] pin: Option<&str>) {
     let full = full_pod(pin);
     let mut kept = full.clone();
     trim_pod(&mut kept);
-    assert_eq!(read(&kept), read(&full));
+    assert_eq!(parsed(&kept), parsed(&full));
     assert_eq!(target_of(&kept), Some(pin.unwrap_or("node-a")));
     assert!(size(&full) > 8_000 && size(&kept) < 2_500, "{} of {} bytes", size(&kept), size(&full));
 }
 
 #[test]
-fn little_of_a_kubernetes_node_is_kept_and_it_reads_the_same() {
+fn trimmed_kubernetes_node_is_small_and_parses_the_same() {
     let images: Vec<_> =
         (0..50).map(|number| json!({ "names": [format!("registry.example/image:{number}")] })).collect();
     let full: Node = serde_json::from_value(json!({
@@ -91,7 +91,7 @@ fn little_of_a_kubernetes_node_is_kept_and_it_reads_the_same() {
 }
 
 #[test]
-fn of_a_claim_only_its_owners_are_kept() {
+fn trimmed_claim_keeps_only_metadata() {
     let owner = json!({ "apiVersion": "v1", "kind": "Pod", "name": "gpu-0", "uid": "p", "controller": true });
     let metadata = json!({ "name": "data-gpu-0", "uid": "c", "resourceVersion": "4", "ownerReferences": [owner],
         "labels": { "app.kubernetes.io/instance": "gpu" } });
@@ -110,8 +110,8 @@ fn of_a_claim_only_its_owners_are_kept() {
 
 #[rstest]
 #[case::ours("NodeSet", true)]
-#[case::of_another_workload("DaemonSet", false)]
-fn only_revisions_of_nodesets_keep_their_template(#[case] kind: &str, #[case] kept: bool) {
+#[case::another_workload("DaemonSet", false)]
+fn only_revisions_of_nodesets_keep_their_data(#[case] kind: &str, #[case] kept: bool) {
     let owner = json!({ "apiVersion": "x/v1", "kind": kind, "name": "n", "uid": "u", "controller": true });
     let mut revision: ControllerRevision = serde_json::from_value(json!({
         "metadata": { "name": "n-1", "ownerReferences": [owner], "managedFields": managed() },
@@ -124,7 +124,7 @@ fn only_revisions_of_nodesets_keep_their_template(#[case] kind: &str, #[case] ke
 }
 
 #[test]
-fn a_revision_that_nobody_controls_keeps_its_template_for_whoever_adopts_it() {
+fn orphaned_revision_keeps_its_data_for_adoption() {
     let mut revision: ControllerRevision = serde_json::from_value(
         json!({ "metadata": { "name": "n-1" }, "revision": 3, "data": { "spec": {} } }),
     )
@@ -137,14 +137,14 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_dropped_decides_nothing(replicas in 0usize..6, cases in prop::collection::vec(case(), 0..6)) {
+    fn trimmed_fields_do_not_change_the_plan(replicas in 0usize..6, cases in prop::collection::vec(case(), 0..6)) {
         let mut fixture = fixture(replicas, 1, &cases);
-        let decided = |fixture: &Fixture| {
+        let summary = |fixture: &Fixture| {
             let plan = fixture.plan();
             format!("{:?} {:?} {:?} {:?}", plan.effects, plan.pod_mirrors, plan.node_mirrors, plan.waiting)
         };
-        let before = decided(&fixture);
+        let before = summary(&fixture);
         fixture.observed.pods.iter_mut().for_each(|pod| trim_pod(Arc::make_mut(pod)));
-        prop_assert_eq!(before, decided(&fixture));
+        prop_assert_eq!(before, summary(&fixture));
     }
 }

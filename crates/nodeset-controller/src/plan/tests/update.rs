@@ -1,11 +1,11 @@
-//! Updates: who is replaced, when, and how many at a time.
+//! Updates: which workers are replaced, when, and how many at a time.
 
 use crate::plan::fixture::Fixture;
 use crate::plan::testing::minute;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-/// A worker of an older revision, like this.
+/// This worker with an older revision.
 fn old(change: &Value) -> Value {
     let mut old = json!({ "metadata": { "labels": { "controller.kubernetes.io/hash": "old" } } });
     crate::plan::testing::merge(&mut old, change);
@@ -31,7 +31,7 @@ fn fixture(replicas: usize, max_unavailable: &Value, workers: &[Value]) -> Fixtu
     fixture
 }
 
-/// Who is marked for an update.
+/// The workers marked for an update.
 fn chosen(fixture: &Fixture) -> Vec<String> {
     let effects = fixture.effects();
     let marks = effects.iter().filter_map(|effect| effect.strip_prefix("mark ")?.split_once(" for update"));
@@ -39,17 +39,17 @@ fn chosen(fixture: &Fixture) -> Vec<String> {
 }
 
 #[rstest]
-#[case::a_percentage_rounds_up(2, json!("10%"), vec![json!({}), old(&json!({}))], &["gpu-1"])]
-#[case::all_new(2, json!(1), vec![json!({}), json!({})], &[])]
-#[case::a_new_one_is_not_ready(2, json!(1), vec![not_ready(), old(&json!({}))], &[])]
-#[case::unhealthy_old_ones_need_no_budget(3, json!(1), vec![json!({}), old(&not_ready()), old(&json!({}))], &["gpu-1"])]
-#[case::what_is_unhealthy_counts_as_away(3, json!(2), vec![not_ready(), old(&not_ready()), old(&json!({}))], &["gpu-1"])]
-#[case::one_is_away_already(2, json!(1), vec![old(&json!({})), old(&json!({ "metadata": { "deletionTimestamp": "2027-01-15T08:00:00Z" } }))], &[])]
-#[case::the_highest_number_first(4, json!("50%"), vec![not_ready(), old(&json!({})), old(&json!({})), old(&json!({}))], &["gpu-3"])]
-#[case::none_may_be_away(2, json!(0), vec![old(&json!({})), old(&json!({}))], &[])]
-#[case::a_budget_that_says_nothing_is_one(2, json!("many"), vec![old(&json!({})), old(&json!({}))], &["gpu-1"])]
-#[case::more_than_there_are(2, json!(50), vec![old(&json!({})), old(&json!({}))], &["gpu-1", "gpu-0"])]
-fn a_rolling_update_keeps_enough_available(
+#[case::percentage_rounds_up(2, json!("10%"), vec![json!({}), old(&json!({}))], &["gpu-1"])]
+#[case::all_up_to_date(2, json!(1), vec![json!({}), json!({})], &[])]
+#[case::updated_worker_is_not_ready(2, json!(1), vec![not_ready(), old(&json!({}))], &[])]
+#[case::unhealthy_outdated_workers_need_no_budget(3, json!(1), vec![json!({}), old(&not_ready()), old(&json!({}))], &["gpu-1"])]
+#[case::unhealthy_workers_count_as_unavailable(3, json!(2), vec![not_ready(), old(&not_ready()), old(&json!({}))], &["gpu-1"])]
+#[case::one_is_terminating(2, json!(1), vec![old(&json!({})), old(&json!({ "metadata": { "deletionTimestamp": "2027-01-15T08:00:00Z" } }))], &[])]
+#[case::highest_ordinal_first(4, json!("50%"), vec![not_ready(), old(&json!({})), old(&json!({})), old(&json!({}))], &["gpu-3"])]
+#[case::zero_max_unavailable(2, json!(0), vec![old(&json!({})), old(&json!({}))], &[])]
+#[case::invalid_max_unavailable_is_one(2, json!("many"), vec![old(&json!({})), old(&json!({}))], &["gpu-1"])]
+#[case::max_unavailable_above_replicas(2, json!(50), vec![old(&json!({})), old(&json!({}))], &["gpu-1", "gpu-0"])]
+fn rolling_update_keeps_enough_workers_available(
     #[case] replicas: usize,
     #[case] max_unavailable: Value,
     #[case] workers: Vec<Value>,
@@ -59,8 +59,8 @@ fn a_rolling_update_keeps_enough_available(
 }
 
 #[test]
-fn the_choice_is_kept_until_the_pod_is_replaced() {
-    // gpu-0 was chosen; gpu-1 would be chosen today.
+fn marked_worker_stays_chosen_until_replaced() {
+    // gpu-0 was chosen before; gpu-1 would be chosen now.
     let fixture = fixture(2, &json!(1), &[old(&marked()), old(&json!({}))]).slurm(
         "gpu-0",
         &["MIXED", "DRAIN"],
@@ -70,25 +70,25 @@ fn the_choice_is_kept_until_the_pod_is_replaced() {
 }
 
 #[test]
-fn going_back_to_the_old_template_ends_the_drain() {
+fn rollback_undrains_the_marked_worker() {
     let fixture = fixture(1, &json!(1), &[marked()]).slurm("gpu-0", &["IDLE", "DRAIN"], "slurm-operator: x");
     assert_eq!(fixture.effects(), [r#"unmark gpu-0 Undrain("gpu-0")"#]);
 }
 
 #[test]
-fn a_drained_worker_is_not_deleted_while_another_one_fell_out() {
+fn drained_worker_is_not_deleted_while_another_is_unavailable() {
     let fixture = fixture(3, &json!(1), &[not_ready(), json!({}), old(&marked())]).slurm(
         "gpu-2",
         &["IDLE", "DRAIN"],
         "slurm-operator: x",
     );
     assert!(fixture.effects().is_empty(), "{:?}", fixture.effects());
-    let healed = fixture.worker("gpu-0", &json!({}));
-    assert_eq!(healed.effects(), ["delete gpu-2 (Outdated, drained)"]);
+    let recovered = fixture.worker("gpu-0", &json!({}));
+    assert_eq!(recovered.effects(), ["delete gpu-2 (Outdated, drained)"]);
 }
 
 #[test]
-fn a_scale_in_does_not_undrain_who_is_being_updated() {
+fn scale_in_does_not_undrain_a_worker_being_updated() {
     let fixture = fixture(2, &json!(1), &[json!({}), old(&marked()), json!({})]).slurm(
         "gpu-1",
         &["IDLE", "DRAIN"],
@@ -99,7 +99,7 @@ fn a_scale_in_does_not_undrain_who_is_being_updated() {
 }
 
 #[test]
-fn on_delete_replaces_nobody() {
+fn on_delete_replaces_no_worker() {
     let fixture = Fixture::new(&json!({ "replicas": 1, "updateStrategy": { "type": "OnDelete" } }))
         .worker("gpu-0", &old(&not_ready()))
         .slurm("gpu-0", &["IDLE"], "");
@@ -107,7 +107,7 @@ fn on_delete_replaces_nobody() {
 }
 
 #[test]
-fn a_scheduled_update_takes_those_that_the_reservation_holds() {
+fn scheduled_update_replaces_reserved_workers_only() {
     let strategy =
         json!({ "type": "ScheduledUpdate", "scheduledUpdate": { "startTime": "2023-03-27T02:00:00Z" } });
     let node = |name: &str, reservation: &str| json!({ "name": name, "state": ["IDLE", "MAINTENANCE"], "reservation": reservation });
@@ -121,9 +121,9 @@ fn a_scheduled_update_takes_those_that_the_reservation_holds() {
     assert_eq!(chosen(&fixture), ["gpu-0"]);
 }
 
-/// The reservation is made for it: nobody else counts on the workers.
+/// The reservation keeps other jobs off the workers, so maxUnavailable does not apply.
 #[test]
-fn a_scheduled_update_replaces_all_that_are_drained_at_once() {
+fn scheduled_update_replaces_all_drained_workers_at_once() {
     let strategy =
         json!({ "type": "ScheduledUpdate", "scheduledUpdate": { "startTime": "2023-03-27T02:00:00Z" } });
     let fixture = ["gpu-0", "gpu-1", "gpu-2"].iter().fold(
@@ -140,22 +140,22 @@ fn a_scheduled_update_replaces_all_that_are_drained_at_once() {
 }
 
 #[test]
-fn a_healthy_worker_that_slurm_does_not_know_is_replaced_after_a_while() {
+fn healthy_unregistered_worker_is_replaced_after_two_minutes() {
     let two = |ready: i64| {
         let ready = json!({ "status": { "conditions": [
             { "type": "Ready", "status": "True", "lastTransitionTime": minute(ready) }] } });
         fixture(2, &json!(1), &[json!({}), ready]).without_slurm_node("gpu-1")
     };
-    assert!(two(59).effects().is_empty(), "it may still register");
+    assert!(two(59).effects().is_empty(), "the worker may still register");
     assert_eq!(two(59).plan().requeue_after, Some(std::time::Duration::from_secs(61)));
     assert_eq!(two(50).effects(), ["delete gpu-1 (Unregistered, absent)"]);
 }
 
 #[rstest]
-#[case::forgotten(true, Some(61))]
-#[case::known(false, None)]
-fn a_worker_that_slurm_forgot_is_looked_at_again_when_it_may_be_replaced(
-    #[case] forgotten: bool,
+#[case::record_lost(true, Some(61))]
+#[case::registered(false, None)]
+fn unregistered_worker_is_requeued_for_its_replacement(
+    #[case] record_lost: bool,
     #[case] seconds: Option<u64>,
 ) {
     let registered = json!({ "status": { "conditions": [
@@ -163,12 +163,12 @@ fn a_worker_that_slurm_forgot_is_looked_at_again_when_it_may_be_replaced(
         { "type": "SlurmNodeStateIdle", "status": "True" },
     ] } });
     let fixture = fixture(2, &json!(1), &[json!({}), registered]);
-    let fixture = if forgotten { fixture.without_slurm_node("gpu-1") } else { fixture };
+    let fixture = if record_lost { fixture.without_slurm_node("gpu-1") } else { fixture };
     assert_eq!(fixture.plan().requeue_after, seconds.map(std::time::Duration::from_secs));
 }
 
 #[test]
-fn a_slurm_that_lost_its_state_costs_no_busy_worker_and_not_all_idle_ones_at_once() {
+fn lost_slurm_state_replaces_idle_workers_one_at_a_time() {
     let state = |state: &str| {
         json!({ "status": { "conditions": [
             { "type": "Ready", "status": "True", "lastTransitionTime": minute(0) },
@@ -184,20 +184,20 @@ fn a_slurm_that_lost_its_state_costs_no_busy_worker_and_not_all_idle_ones_at_onc
 }
 
 #[test]
-fn an_unhealthy_old_one_that_slurm_never_knew_goes_at_once() {
+fn unhealthy_outdated_unregistered_worker_is_deleted_directly() {
     let workers = [not_ready(), old(&not_ready()), old(&json!({}))];
     let fixture = fixture(3, &json!(1), &workers).without_slurm_node("gpu-1");
     assert_eq!(fixture.effects(), ["delete gpu-1 (Outdated, absent)"]);
 }
 
 #[test]
-fn a_surplus_one_that_is_ending_costs_no_budget() {
-    let ending = json!({ "metadata": { "deletionTimestamp": "2027-01-15T08:00:00Z" } });
-    assert_eq!(chosen(&fixture(1, &json!(1), &[old(&json!({})), old(&ending)])), ["gpu-0"]);
+fn terminating_surplus_worker_needs_no_budget() {
+    let terminating = json!({ "metadata": { "deletionTimestamp": "2027-01-15T08:00:00Z" } });
+    assert_eq!(chosen(&fixture(1, &json!(1), &[old(&json!({})), old(&terminating)])), ["gpu-0"]);
 }
 
 #[test]
-fn where_nobody_is_wanted_nobody_is_updated() {
+fn zero_replicas_have_no_update() {
     let failed = json!({ "status": { "phase": "Failed", "conditions": [] } });
     let fixture = fixture(0, &json!("100%"), &[failed, old(&json!({}))]);
     assert_eq!(chosen(&fixture), [""; 0]);
@@ -205,28 +205,28 @@ fn where_nobody_is_wanted_nobody_is_updated() {
 }
 
 #[rstest]
-#[case::the_newer(0, 30)]
-#[case::the_older(30, 0)]
-fn health_decides_and_not_age(#[case] healthy: i64, #[case] sick: i64) {
-    let made = |at: i64, change: &Value| {
-        let mut made = json!({ "metadata": { "creationTimestamp": minute(at) } });
-        crate::plan::testing::merge(&mut made, change);
-        old(&made)
+#[case::newer_is_unhealthy(0, 30)]
+#[case::older_is_unhealthy(30, 0)]
+fn unhealthy_worker_is_replaced_first_whatever_its_age(#[case] healthy: i64, #[case] unhealthy: i64) {
+    let created_at = |at: i64, change: &Value| {
+        let mut created_at = json!({ "metadata": { "creationTimestamp": minute(at) } });
+        crate::plan::testing::merge(&mut created_at, change);
+        old(&created_at)
     };
-    let workers = [made(healthy, &json!({})), made(sick, &not_ready())];
+    let workers = [created_at(healthy, &json!({})), created_at(unhealthy, &not_ready())];
     assert_eq!(chosen(&fixture(2, &json!(0), &workers)), ["gpu-1"]);
 }
 
 #[test]
-fn where_no_slurm_is_expected_nobody_is_missed_there() {
+fn workers_are_not_unregistered_when_no_slurm_is_expected() {
     let fixture = fixture(2, &json!(1), &[json!({}), json!({})]).view(crate::slurm::View::NotExpected);
     assert!(fixture.effects().is_empty(), "{:?}", fixture.effects());
     assert_eq!(fixture.plan().requeue_after, None);
 }
 
-/// Another operator may have left the name of a revision there.
+/// Another operator may have written a revision name there.
 #[test]
-fn the_hash_in_the_status_decides_nothing() {
+fn hash_in_the_status_is_ignored() {
     let fixture = fixture(1, &json!(1), &[json!({})]);
     let expected = fixture.plan().revisions;
     let fixture = fixture.nodeset(|nodeset| {

@@ -243,8 +243,12 @@ fn the_reservation_is_remembered_when_slurm_has_ended_it() {
     assert_eq!(condition(&status, RESERVATION_CREATED), ("True", "Created", WISH));
     let created = find(&status.conditions, RESERVATION_CREATED).unwrap();
     assert_eq!((created.last_transition_time.0, created.observed_generation), (minute(60), Some(1)));
-    let gone =
-        written(unreserved(scheduled()), status).nodeset(|nodeset| nodeset.metadata.generation = Some(4));
+    let gone = written(unreserved(scheduled()), status).nodeset(|nodeset| {
+        nodeset.metadata.generation = Some(4);
+        let recorded = fixture.plan().metadata.unwrap().annotations;
+        let recorded = recorded.into_iter().map(|(key, value)| (key, value.unwrap()));
+        nodeset.metadata.annotations.get_or_insert_default().extend(recorded);
+    });
     let status = told_at(&gone, &Execution::default(), 200);
     assert_eq!(condition(&status, RESERVATION_CREATED), ("False", "NotExists", WISH));
     let gone = find(&status.conditions, RESERVATION_CREATED).unwrap();

@@ -1,26 +1,26 @@
-//! Whether two revisions say the same.
+//! Whether two revisions result in the same pods.
 //!
-//! Programs differ in what they write for things that nobody said: nothing, `null`, or an empty text, list or object; and
-//! some write no zeros where those are the default. Quantities have many forms. None of that changes a pod.
+//! Serializers differ in how they write unset fields: omitted, `null`, or an empty string, list or object; some omit
+//! zeros that are the default. Quantities have many forms. None of that changes a pod.
 
 use pod_builder::{Quantity, says_nothing_when_empty};
 use serde_json::Value;
 
-/// Objects whose keys the user chose: an empty text is a value there.
+/// Objects with user-defined keys, where an empty string is a value.
 const MAPS: &[&str] =
     &["annotations", "labels", "matchLabels", "nodeSelector", "options", "volumeAttributes"];
 
-/// Objects of quantities, and quantities.
+/// Objects of quantities, and single quantities.
 const QUANTITIES: &[&str] = &["limits", "overhead", "requests"];
 const QUANTITY: &[&str] = &["divisor", "sizeLimit"];
 
-/// Parts of a NodeSet that say nothing when they are empty.
+/// Objects of a NodeSet that mean the same empty or unset.
 const PARTS: &[&str] = &["logfile", "slurmd", "spec", "template"];
 
-/// Fields for which an empty text is not the same as none.
-const TEXT_THAT_COUNTS: &[&str] = &["storageClassName"];
+/// Fields for which an empty string differs from unset.
+const SIGNIFICANT_EMPTY_STRING: &[&str] = &["storageClassName"];
 
-/// Fields for which zero, or `false`, is the same as nothing. For all others it may override a default.
+/// Fields for which zero or `false` is the default. In all others it may override another default.
 const ZERO_BY_DEFAULT: &[&str] = &[
     "divisor",
     "hostIPC",
@@ -36,10 +36,10 @@ const ZERO_BY_DEFAULT: &[&str] = &[
     "tty",
 ];
 
-/// How a part of a stored revision is to be put back; of no meaning for a pod.
+/// Strategic merge patch directive of stored revisions, without meaning for a pod.
 const DIRECTIVE: &str = "$patch";
 
-/// Whether two revisions say the same.
+/// Whether two revisions result in the same pods.
 pub fn is_equivalent(one: &Value, other: &Value) -> bool {
     one == other || canonical(one) == canonical(other)
 }
@@ -50,7 +50,7 @@ fn canonical(value: &Value) -> Value {
     value
 }
 
-/// Drops what says nothing from the value of a field.
+/// Removes members without meaning from the value of a field.
 fn simplify(field: &str, value: &mut Value) {
     match value {
         Value::Object(members) => {
@@ -62,7 +62,7 @@ fn simplify(field: &str, value: &mut Value) {
                     simplify(key, value);
                 }
             }
-            members.retain(|key, value| if is_map { !value.is_null() } else { !says_nothing(key, value) });
+            members.retain(|key, value| if is_map { !value.is_null() } else { !is_meaningless(key, value) });
             if members.keys().all(|key| key == DIRECTIVE) {
                 members.clear();
             }
@@ -72,7 +72,7 @@ fn simplify(field: &str, value: &mut Value) {
     }
 }
 
-/// `1`, `"1"` and `"1000m"` are one quantity.
+/// `1`, `"1"` and `"1000m"` are the same quantity.
 fn simplify_quantity(value: &mut Value) {
     let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     if let Ok(quantity) = text.parse::<Quantity>() {
@@ -80,13 +80,14 @@ fn simplify_quantity(value: &mut Value) {
     }
 }
 
-fn says_nothing(field: &str, value: &Value) -> bool {
+/// Whether a field with this value means the same as an unset field.
+fn is_meaningless(field: &str, value: &Value) -> bool {
     let is_zero_by_default = ZERO_BY_DEFAULT.contains(&field);
     match value {
         Value::Null => true,
         Value::Bool(flag) => !flag && is_zero_by_default,
         Value::Number(number) => number.as_i64() == Some(0) && is_zero_by_default,
-        Value::String(text) if text.is_empty() => !TEXT_THAT_COUNTS.contains(&field),
+        Value::String(text) if text.is_empty() => !SIGNIFICANT_EMPTY_STRING.contains(&field),
         Value::String(text) => text == "0" && is_zero_by_default,
         Value::Array(items) => items.is_empty(),
         Value::Object(members) => {

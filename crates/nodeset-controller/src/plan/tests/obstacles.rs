@@ -1,4 +1,4 @@
-//! What is missing or broken costs nobody their place, and comes right by itself.
+//! Missing and invalid objects: running workers stay, and the plan recovers when the obstacle is removed.
 
 use crate::plan::fixture::Fixture;
 use crate::plan::testing::merge;
@@ -33,12 +33,12 @@ fn texts(plan: &Plan) -> Vec<String> {
     plan.obstacles.iter().map(|obstacle| chain(obstacle)).collect()
 }
 
-fn held(fixture: Fixture) -> Fixture {
+fn with_reservation_finalizer(fixture: Fixture) -> Fixture {
     let finalizers = ["other", WORKERS_FINALIZER, RESERVATION_FINALIZER].map(str::to_owned).to_vec();
     fixture.nodeset(|nodeset| nodeset.metadata.finalizers = Some(finalizers))
 }
 
-/// Each of them would have something to do.
+/// Each fixture has effects while the Controller exists.
 #[rstest]
 #[case::too_few(Fixture::new(&json!({ "replicas": 5 })).workers(2))]
 #[case::too_many(Fixture::new(&json!({ "replicas": 0 })).workers(2))]
@@ -46,18 +46,18 @@ fn held(fixture: Fixture) -> Fixture {
 #[case::failed(Fixture::new(&json!({ "replicas": 1 })).worker("gpu-0", &json!({ "status": { "phase": "Failed" } })))]
 #[case::drained_for_scale_in(Fixture::new(&json!({ "replicas": 0 })).worker("gpu-0", &marked("scale-in"))
     .slurm("gpu-0", &["IDLE", "DRAIN"], "slurm-operator: x"))]
-#[case::wanted_again(Fixture::new(&json!({ "replicas": 1 })).worker("gpu-0", &marked("scale-in"))
+#[case::needed_again(Fixture::new(&json!({ "replicas": 1 })).worker("gpu-0", &marked("scale-in"))
     .slurm("gpu-0", &["IDLE", "DRAIN"], "slurm-operator: x"))]
 #[case::on_a_cordoned_node(Fixture::new(&json!({ "replicas": 1 })).workers(1)
     .host("node-a", &json!({ "spec": { "unschedulable": true } })))]
-#[case::without_a_worker_on_a_node(Fixture::new(&json!({ "scalingMode": "DaemonSet" })))]
-#[case::on_a_node_that_no_longer_fits(
+#[case::node_without_worker(Fixture::new(&json!({ "scalingMode": "DaemonSet" })))]
+#[case::node_no_longer_fits(
     Fixture::new(&json!({ "scalingMode": "DaemonSet", "template": { "spec": { "nodeSelector": { "a": "b" } } } }))
         .worker("gpu-x", &daemon(&json!({}))).slurm("node-a", &["IDLE"], "")
 )]
-#[case::with_a_reservation_that_nobody_wants(held(Fixture::new(&json!({ "replicas": 1 })).workers(1)).view(View::NotExpected))]
-fn without_its_controller_a_nodeset_does_nothing(#[case] mut fixture: Fixture) {
-    assert!(!fixture.effects().is_empty(), "it would have something to do");
+#[case::with_an_unused_reservation_finalizer(with_reservation_finalizer(Fixture::new(&json!({ "replicas": 1 })).workers(1)).view(View::NotExpected))]
+fn missing_controller_blocks_all_effects(#[case] mut fixture: Fixture) {
+    assert!(!fixture.effects().is_empty(), "there are effects while the Controller exists");
     let controller = fixture.observed.controller.take();
     for change in [Fixture::unknown, |fixture: Fixture| fixture.view(View::NotExpected), |fixture| fixture] {
         let plan = fixture.plan();
@@ -70,7 +70,7 @@ fn without_its_controller_a_nodeset_does_nothing(#[case] mut fixture: Fixture) {
 }
 
 #[test]
-fn without_its_sssd_conf_nobody_comes_and_nobody_is_replaced() {
+fn missing_sssd_conf_blocks_creation_and_updates() {
     let ssh = json!({ "enabled": true, "sssdConfRef": { "name": "sssd", "key": "sssd.conf" } });
     let strategy = json!({ "type": "RollingUpdate", "rollingUpdate": { "maxUnavailable": 2 } });
     let mut fixture = Fixture::new(&json!({ "replicas": 3, "ssh": ssh, "updateStrategy": strategy }))
@@ -86,12 +86,12 @@ fn without_its_sssd_conf_nobody_comes_and_nobody_is_replaced() {
     assert_eq!((fixture.effects().len(), texts(&fixture.plan())), (2, vec![]));
 }
 
-/// Drained for the update, and neither put back to work nor deleted while nobody knows what to replace it with.
+/// A worker drained for replacement is neither undrained nor deleted while the template of its replacement is unknown.
 #[rstest]
-#[case::an_update(json!({ "replicas": 1 }), "gpu-0", marked("update"), "gpu-0")]
-#[case::a_daemon_of_a_node_that_no_longer_fits(json!({ "scalingMode": "DaemonSet",
+#[case::outdated_worker(json!({ "replicas": 1 }), "gpu-0", marked("update"), "gpu-0")]
+#[case::daemon_on_a_node_that_no_longer_fits(json!({ "scalingMode": "DaemonSet",
     "template": { "spec": { "nodeSelector": { "a": "b" } } } }), "gpu-x", daemon(&marked("scale-in")), "node-a")]
-fn without_its_sssd_conf_whoever_was_to_leave_waits(
+fn missing_sssd_conf_leaves_marked_workers_undecided(
     #[case] mut spec: Value,
     #[case] name: &str,
     #[case] pod: Value,
@@ -110,7 +110,7 @@ fn without_its_sssd_conf_whoever_was_to_leave_waits(
 }
 
 #[test]
-fn an_absurd_number_puts_nobody_back_to_work() {
+fn excessive_replicas_undrain_no_worker() {
     let fixture = |replicas: i32| {
         Fixture::new(&json!({ "replicas": replicas })).worker("gpu-0", &marked("scale-in")).slurm(
             "gpu-0",
@@ -123,7 +123,7 @@ fn an_absurd_number_puts_nobody_back_to_work() {
 }
 
 #[test]
-fn a_kubernetes_node_that_no_pod_can_be_made_for_costs_no_other_its_worker() {
+fn pod_build_error_does_not_block_other_nodes() {
     let named =
         json!({ "metadata": { "annotations": { "nodeset.slinky.slurm.net/hostname-override": "my host" } } });
     let fixture = Fixture::new(&json!({ "scalingMode": "DaemonSet" }));
@@ -138,9 +138,9 @@ fn a_kubernetes_node_that_no_pod_can_be_made_for_costs_no_other_its_worker() {
     assert!(texts(&plan)[0].contains("node-b"), "{:?}", texts(&plan));
 }
 
-/// What is wrong with one thing is told beside what is wrong with another, and the rest is done.
+/// Obstacles are independent: the rest of the plan is carried out.
 #[test]
-fn a_schedule_that_makes_no_sense_keeps_nobody_from_coming() {
+fn invalid_schedule_does_not_block_creation() {
     let strategy = json!({ "type": "ScheduledUpdate", "scheduledUpdate": { "startTime": "noon" } });
     let fixture = Fixture::new(&json!({ "replicas": 2, "updateStrategy": strategy })).workers(1);
     assert_eq!(fixture.effects(), ["create gpu-1"]);

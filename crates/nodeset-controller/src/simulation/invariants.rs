@@ -1,4 +1,4 @@
-//! What must hold whatever happens.
+//! Invariants that must hold whatever faults occur.
 
 use super::process::{NAMESPACE, OPERATOR};
 use k8s_openapi::api::core::v1::Pod;
@@ -10,49 +10,51 @@ use std::time::Duration;
 use test_support::api_model::{ApiModel, Change, Event, Verb};
 use tokio::time::Instant;
 
-/// For how long a wish that was taken back may still be acted on: a batch, and what lands late.
-const LATE: Duration = Duration::from_secs(150);
-/// How many workers may be away because of an update.
+/// For how long an outdated spec may still be acted on: the duration of a batch, and of delayed requests.
+const GRACE: Duration = Duration::from_secs(150);
+/// How many workers may be unavailable because of an update.
 pub const MAX_UNAVAILABLE: usize = 1;
 
-/// Watches over a story.
+/// Checks the changes of a scenario.
 #[derive(Default)]
-pub struct Laws {
-    /// How much of what happened was looked at.
-    seen: usize,
-    /// Numbers of workers that were wanted, and until when.
-    wanted: Vec<(i64, Option<Instant>)>,
-    /// Workers that an update took away and that are not back.
+pub struct Invariants {
+    /// Number of changes already checked.
+    checked: usize,
+    /// Desired numbers of workers, and until when each may be acted on.
+    desired: Vec<(i64, Option<Instant>)>,
+    /// Workers deleted by an update and not ready since.
     updating: BTreeSet<String>,
-    /// Nodes that a person drained.
+    /// Slurm nodes drained by a person.
     pub drained_by_person: BTreeSet<String>,
-    /// Pods that a person deleted: what ran there is that person's business.
-    pub killed: BTreeSet<String>,
+    /// Pods deleted by a person: the operator is not responsible for their jobs.
+    pub deleted_by_person: BTreeSet<String>,
 }
 
-impl Laws {
-    /// Somebody wants so many workers from now on.
-    pub fn want(&mut self, replicas: i64) {
+impl Invariants {
+    /// Sets the desired number of workers from now on.
+    pub fn set_desired(&mut self, replicas: i64) {
         let now = Instant::now();
-        for (_, until) in self.wanted.iter_mut().filter(|(_, until)| until.is_none()) {
-            *until = Some(now + LATE);
+        for (_, until) in self.desired.iter_mut().filter(|(_, until)| until.is_none()) {
+            *until = Some(now + GRACE);
         }
-        self.wanted.push((replicas, None));
-        // A smaller number may leave some of them away for good.
+        self.desired.push((replicas, None));
+        // After a scale-in some of them are not recreated.
         self.updating.clear();
     }
 
-    /// Looks at what happened since the last time.
+    /// Checks the changes since the last call.
     pub fn check(&mut self, api: &ApiModel, slurm: &FakeSlurm) -> Result<(), String> {
-        let history = api.history(self.seen);
-        self.seen += history.len();
+        let history = api.history(self.checked);
+        self.checked += history.len();
         for change in history.iter().filter(|change| change.target.resource == "pods") {
             self.check_pod(change, api, slurm)?;
         }
         for node in &self.drained_by_person {
             let reason = slurm.unavailable_reason(node);
             if !reason.as_ref().is_some_and(|reason| reason.starts_with("person")) {
-                return Err(format!("the drain of a person on {node} was undone or overwritten: {reason:?}"));
+                return Err(format!(
+                    "the operator undid or overwrote a person's drain of {node}: {reason:?}"
+                ));
             }
         }
         Ok(())
@@ -68,27 +70,29 @@ impl Laws {
             Verb::Create => {
                 let pods = api.list::<Pod>(NAMESPACE).len();
                 let now = Instant::now();
-                let wanted = self.wanted.iter().filter(|(_, until)| until.is_none_or(|until| until > now));
-                let most = wanted.map(|(replicas, _)| *replicas).max().unwrap_or_default();
+                let valid = self.desired.iter().filter(|(_, until)| until.is_none_or(|until| until > now));
+                let most = valid.map(|(replicas, _)| *replicas).max().unwrap_or_default();
                 if i64::try_from(pods).unwrap_or_default() > most {
-                    return Err(format!("{pods} pods after {name} was made, and {most} were wanted at most"));
+                    return Err(format!(
+                        "{pods} pods after {name} was created, and at most {most} were desired"
+                    ));
                 }
             }
             Verb::Delete => {
                 let before = change.before.as_ref().unwrap_or(&change.object);
                 let uid = text(before, "/metadata/uid");
-                // Without a slurmd there is no job: what Slurm thinks is about the pod before.
+                // Without a slurmd there is no job: a busy Slurm node belongs to the previous pod.
                 let started = before["status"]["containerStatuses"].is_array();
-                if started && slurm.is_busy(name) && !self.killed.contains(&uid) {
-                    return Err(format!("{name} was deleted with a job on it"));
+                if started && slurm.is_busy(name) && !self.deleted_by_person.contains(&uid) {
+                    return Err(format!("{name} was deleted with a running job"));
                 }
                 let annotation = format!("/metadata/annotations/{}", POD_CORDON_BY.replace('/', "~1"));
                 if is_ready(before) && text(before, &annotation) == "update" {
                     self.updating.insert(name.clone());
                 }
-                // One that was to leave for good may stay in the place of one that an update took away.
-                if self.updating.len() > MAX_UNAVAILABLE && self.too_few_serve(api) {
-                    return Err(format!("an update took away {:?} at once", self.updating));
+                // A worker chosen for scale-in may stay in the place of one that an update deleted.
+                if self.updating.len() > MAX_UNAVAILABLE && self.has_too_few_available(api) {
+                    return Err(format!("an update deleted {:?} at once", self.updating));
                 }
             }
             Verb::Get | Verb::List | Verb::Update | Verb::Patch => {}
@@ -96,11 +100,11 @@ impl Laws {
         Ok(())
     }
 
-    fn too_few_serve(&self, api: &ApiModel) -> bool {
-        let serves = |pod: &Value| is_ready(pod) && pod["metadata"]["deletionTimestamp"].is_null();
-        let serving = pods(api).values().filter(|pod| serves(pod)).count();
-        let wanted = self.wanted.last().map_or(0, |(wanted, _)| *wanted);
-        serving + MAX_UNAVAILABLE < usize::try_from(wanted).unwrap_or_default()
+    fn has_too_few_available(&self, api: &ApiModel) -> bool {
+        let is_available = |pod: &Value| is_ready(pod) && pod["metadata"]["deletionTimestamp"].is_null();
+        let available = pods(api).values().filter(|pod| is_available(pod)).count();
+        let desired = self.desired.last().map_or(0, |(desired, _)| *desired);
+        available + MAX_UNAVAILABLE < usize::try_from(desired).unwrap_or_default()
     }
 }
 
@@ -110,7 +114,7 @@ pub fn is_ready(pod: &Value) -> bool {
     conditions.clone().any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
 }
 
-/// The text at a place, or nothing.
+/// The string at a JSON pointer, or an empty one.
 pub fn text(object: &Value, pointer: &str) -> String {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
 }

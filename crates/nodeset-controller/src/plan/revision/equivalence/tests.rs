@@ -2,18 +2,18 @@ use super::*;
 use rstest::rstest;
 use serde_json::json;
 
-/// Inside of the pods' template.
+/// In the pod template.
 fn pods(spec: &Value) -> Value {
     json!({ "spec": { "template": { "$patch": "replace", "spec": spec } } })
 }
 
-/// Inside of the slurmd container.
+/// In the slurmd container.
 fn slurmd(container: &Value) -> Value {
     json!({ "spec": { "slurmd": container } })
 }
 
 #[test]
-fn a_revision_written_field_by_field_is_the_one_as_the_user_wrote_it() {
+fn typed_revision_is_equivalent_to_the_users_json() {
     let typed = json!({ "spec": {
         "logfile": { "$patch": "replace", "image": "alpine:3", "name": "", "resources": {} },
         "ordinalPadding": 0,
@@ -66,21 +66,21 @@ fn a_revision_written_field_by_field_is_the_one_as_the_user_wrote_it() {
 }
 
 #[rstest]
-#[case::part_that_nobody_wrote(json!({ "spec": { "slurmd": { "$patch": "replace", "name": "", "resources": {} } } }), json!({ "spec": {} }))]
-#[case::template_that_nobody_wrote(
+#[case::unset_object(json!({ "spec": { "slurmd": { "$patch": "replace", "name": "", "resources": {} } } }), json!({ "spec": {} }))]
+#[case::unset_template(
     json!({ "spec": { "template": { "$patch": "replace", "metadata": {}, "spec": { "containers": null } } } }),
     json!({ "spec": { "template": { "$patch": "replace" } } })
 )]
 #[case::empty_extra_conf(json!({ "spec": { "extraConf": "" } }), json!({ "spec": {} }))]
 #[case::no_padding(json!({ "spec": { "ordinalPadding": 0, "oversubscribeNode": false } }), json!({ "spec": {} }))]
 #[case::cpu(slurmd(&json!({ "resources": { "limits": { "cpu": 0.5 } } })), slurmd(&json!({ "resources": { "limits": { "cpu": "500m" } } })))]
-#[case::mount_that_may_be_written_to(
+#[case::writable_mount(
     slurmd(&json!({ "volumeMounts": [{ "name": "a", "mountPath": "/a", "readOnly": false }] })),
     slurmd(&json!({ "volumeMounts": [{ "name": "a", "mountPath": "/a" }] }))
 )]
 #[case::toleration(pods(&json!({ "tolerations": [{ "operator": "Exists", "key": "" }] })), pods(&json!({ "tolerations": [{ "operator": "Exists" }] })))]
 #[case::no_data(Value::Null, json!(null))]
-fn what_says_the_same(#[case] one: Value, #[case] other: Value) {
+fn equivalent_revisions(#[case] one: Value, #[case] other: Value) {
     assert!(is_equivalent(&one, &other), "{} {}", canonical(&one), canonical(&other));
     assert!(is_equivalent(&other, &one));
 }
@@ -112,10 +112,10 @@ fn what_says_the_same(#[case] one: Value, #[case] other: Value) {
 #[case::empty_argument(slurmd(&json!({ "args": ["-a", ""] })), slurmd(&json!({ "args": ["-a"] })))]
 #[case::memory(slurmd(&json!({ "resources": { "limits": { "memory": "1G" } } })), slurmd(&json!({ "resources": { "limits": { "memory": "1Gi" } } })))]
 #[case::no_cpu(slurmd(&json!({ "resources": { "limits": { "cpu": 0 } } })), slurmd(&json!({})))]
-#[case::quantities_that_are_none(slurmd(&json!({ "resources": { "limits": { "cpu": "lots" } } })), slurmd(&json!({ "resources": { "limits": { "cpu": "many" } } })))]
-#[case::directive_beside_more(slurmd(&json!({ "$patch": "replace", "image": "a" })), slurmd(&json!({ "$patch": "merge", "image": "a" })))]
+#[case::invalid_quantities(slurmd(&json!({ "resources": { "limits": { "cpu": "lots" } } })), slurmd(&json!({ "resources": { "limits": { "cpu": "many" } } })))]
+#[case::directive_with_other_members(slurmd(&json!({ "$patch": "replace", "image": "a" })), slurmd(&json!({ "$patch": "merge", "image": "a" })))]
 #[case::padding(json!({ "spec": { "ordinalPadding": 2 } }), json!({ "spec": {} }))]
-fn what_does_not(#[case] one: Value, #[case] other: Value) {
+fn different_revisions(#[case] one: Value, #[case] other: Value) {
     assert!(!is_equivalent(&one, &other), "{} {}", canonical(&one), canonical(&other));
     assert!(!is_equivalent(&other, &one));
 }

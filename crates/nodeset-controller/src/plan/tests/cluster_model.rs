@@ -1,5 +1,4 @@
-//! The course of things for tests: plans are carried out as the executor, Kubernetes and Slurm would, until nothing is left
-//! to do.
+//! A model of executor, Kubernetes and Slurm that executes plans until nothing is left to do.
 
 use crate::build::{build_revision, build_revision_data};
 use crate::plan::daemons::target_of;
@@ -8,7 +7,7 @@ use crate::plan::fixture::Fixture;
 use crate::plan::testing::minute;
 use crate::plan::{Plan, RevisionStep, plan};
 use crate::slurm::View;
-use crate::worker::{PERSON_AND, Worker};
+use crate::worker::{PERSON_PREFIX, Worker};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use serde_json::{Value, json};
@@ -18,62 +17,62 @@ use slurm_rest::{Node, NodeState, NodeUpdate};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Minutes between two plans: longer than anything that is waited for.
+/// Minutes between two plans: longer than every timeout.
 const STEP: i64 = 3;
 
-/// A fixture in the course of time.
-pub struct Course {
-    /// As it is now.
+/// A fixture that changes over time.
+pub struct ClusterModel {
+    /// The current observation.
     pub fixture: Fixture,
     minute: i64,
     writes: u32,
 }
 
-impl Course {
-    /// It begins like this.
+impl ClusterModel {
+    /// Starts from this observation.
     pub const fn of(fixture: Fixture) -> Self {
         Self { fixture, minute: 60, writes: 0 }
     }
 
-    /// Lets so many plans be carried out, or as many as it takes until one has nothing to do; gives that one.
-    pub fn until_rest(&mut self, rounds: usize) -> Result<Plan, String> {
-        let mut told = vec![];
+    /// Executes up to this many plans, until one is empty; returns that one, or else the effects of all.
+    pub fn converge(&mut self, rounds: usize) -> Result<Plan, String> {
+        let mut log = vec![];
         for _ in 0..rounds {
             let plan = self.plan();
             if is_empty(&plan) {
                 return Ok(plan);
             }
-            told.push(plan.effects.iter().map(crate::plan::short).collect::<Vec<_>>().join(", "));
-            self.carry_out(&plan);
-            self.go_on();
+            log.push(plan.effects.iter().map(crate::plan::summarize).collect::<Vec<_>>().join(", "));
+            self.execute(&plan);
+            self.advance();
         }
-        Err(told.join("\n"))
+        Err(log.join("\n"))
     }
 
-    /// What is planned now.
+    /// The current plan.
     pub fn plan(&self) -> Plan {
         plan(&self.fixture.observed, minute(self.minute))
     }
 
-    /// In the order of the executor: whoever is wanted goes back to work before anybody is deleted.
-    fn carry_out(&mut self, plan: &Plan) {
-        let is_last = |effect: &&Effect| effect.is_delete();
-        let is_restore = |effect: &&Effect| matches!(effect, Effect::Uncordon { .. });
-        let first = plan.effects.iter().filter(|effect| !is_last(effect) && !is_restore(effect));
-        let restores = plan.effects.iter().filter(is_restore);
-        for effect in first.chain(restores).chain(plan.effects.iter().filter(is_last)) {
-            self.perform(effect);
+    /// Executes a plan in the order of the executor: uncordons before deletes.
+    fn execute(&mut self, plan: &Plan) {
+        let is_delete = |effect: &&Effect| effect.is_delete();
+        let is_uncordon = |effect: &&Effect| matches!(effect, Effect::Uncordon { .. });
+        let first = plan.effects.iter().filter(|effect| !is_delete(effect) && !is_uncordon(effect));
+        let uncordons = plan.effects.iter().filter(is_uncordon);
+        for effect in first.chain(uncordons).chain(plan.effects.iter().filter(is_delete)) {
+            self.execute_effect(effect);
         }
         plan.pod_mirrors.iter().for_each(|mirror| self.mirror_pod(mirror));
         plan.node_mirrors.iter().for_each(|mirror| self.mirror_node(mirror));
-        plan.revisions.steps.iter().for_each(|step| self.keep_revision(step));
+        plan.revisions.steps.iter().for_each(|step| self.apply_revision_step(step));
     }
 
-    fn perform(&mut self, effect: &Effect) {
+    fn execute_effect(&mut self, effect: &Effect) {
         match effect {
             Effect::CreatePod(new) => self.create(new),
             Effect::Cordon { pod, cause, person, drain } => {
-                let by = format!("{}{}", if *person { PERSON_AND } else { "" }, cause.as_str());
+                let by = format!("{}{}", if *person { PERSON_PREFIX } else { "" }, cause.as_str());
                 self.annotate(&pod.name, POD_CORDON, Some("true"));
                 self.annotate(&pod.name, POD_CORDON_BY, Some(&by));
                 if let Some(drain) = drain {
@@ -90,9 +89,9 @@ impl Course {
                     self.undo(undo);
                 }
             }
-            Effect::DeletePod(removal) => {
-                if self.is_proved(&removal.evidence) {
-                    self.end(&removal.pod.name);
+            Effect::DeletePod(deletion) => {
+                if self.has_evidence(&deletion.evidence) {
+                    self.remove_pod(&deletion.pod.name);
                 }
             }
             Effect::AdoptPod(pod) => {
@@ -105,12 +104,12 @@ impl Course {
             | Effect::SetClaimOwners { .. }
             | Effect::PutReservation(_)
             | Effect::SetReservationNodes { .. }
-            | Effect::DeleteReservation(_) => panic!("nothing of that kind is in these scenes: {effect:?}"),
+            | Effect::DeleteReservation(_) => panic!("no fixture has such an effect: {effect:?}"),
         }
     }
 
-    /// What a look right before the delete shows.
-    fn is_proved(&mut self, evidence: &Evidence) -> bool {
+    /// Whether a live read right before the delete shows the evidence.
+    fn has_evidence(&mut self, evidence: &Evidence) -> bool {
         match evidence {
             Evidence::NotNeeded => true,
             Evidence::SlurmNotExpected => matches!(self.fixture.observed.slurm, View::NotExpected),
@@ -120,7 +119,7 @@ impl Course {
     }
 
     fn nodes(&mut self) -> &mut BTreeMap<String, Node> {
-        let View::Known(known) = &mut self.fixture.observed.slurm else { panic!("Slurm is not known") };
+        let View::Known(known) = &mut self.fixture.observed.slurm else { panic!("Slurm is unreachable") };
         &mut Arc::make_mut(&mut known.snapshot).nodes
     }
 
@@ -149,16 +148,16 @@ impl Course {
         });
     }
 
-    /// A pod is made, and its slurmd registers.
+    /// Creates a pod, whose slurmd registers.
     fn create(&mut self, new: &NewPod) {
         assert!(
             self.fixture.observed.pods.iter().all(|pod| pod.name_any() != new.name),
-            "{} is there",
+            "{} exists",
             new.name
         );
         let mut pod: Pod = serde_json::from_value(new.pod.clone()).unwrap();
         self.writes += 1;
-        pod.metadata.uid = Some(format!("made-{}", self.writes));
+        pod.metadata.uid = Some(format!("created-{}", self.writes));
         pod.metadata.creation_timestamp =
             Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(minute(self.minute)));
         self.fixture.observed.pods.push(Arc::new(pod));
@@ -181,19 +180,19 @@ impl Course {
         let pods = &self.fixture.observed.pods;
         let node = Worker::new(pods.iter().find(|pod| pod.name_any() == name).unwrap().clone()).slurm_name;
         let fresh = Node { name: node.clone(), state: vec![NodeState::Idle], ..Node::default() };
-        // Slurm returns nobody to service by itself.
+        // slurmctld does not resume a node by itself.
         let node = self.nodes().entry(node).or_insert(fresh);
         node.slurmd_start_time = Some(now);
     }
 
-    /// A pod ends. Its last words take its node down, unless somebody drained it.
-    fn end(&mut self, name: &str) {
-        let (mut gone, mut left) = (None, vec![]);
+    /// Removes a pod. Its preStop hook sets its Slurm node down, unless that is drained.
+    fn remove_pod(&mut self, name: &str) {
+        let (mut removed, mut left) = (None, vec![]);
         for pod in std::mem::take(&mut self.fixture.observed.pods) {
-            if pod.name_any() == name { gone = Some(Worker::new(pod)) } else { left.push(pod) }
+            if pod.name_any() == name { removed = Some(Worker::new(pod)) } else { left.push(pod) }
         }
         let is_shared = |node: &str| left.iter().any(|pod| Worker::new(pod.clone()).slurm_name == node);
-        let node = gone.map(|worker| worker.slurm_name).filter(|node| !is_shared(node));
+        let node = removed.map(|worker| worker.slurm_name).filter(|node| !is_shared(node));
         self.fixture.observed.pods = left;
         let now = minute(self.minute);
         self.node(&node.unwrap_or_default(), |node| {
@@ -230,7 +229,7 @@ impl Course {
     }
 
     fn mirror_pod(&mut self, mirror: &PodMirror) {
-        // One whose batch changed it first is left to the next plan.
+        // A pod that an effect has changed is left to the next plan.
         let exact = |pod: &Arc<Pod>| {
             pod.name_any() == mirror.pod.name && pod.resource_version() == Some(mirror.pod.version.clone())
         };
@@ -263,7 +262,7 @@ impl Course {
         });
     }
 
-    fn keep_revision(&mut self, step: &RevisionStep) {
+    fn apply_revision_step(&mut self, step: &RevisionStep) {
         let observed = &mut self.fixture.observed;
         match step {
             RevisionStep::Create { hash, number } => {
@@ -273,13 +272,13 @@ impl Course {
             }
             RevisionStep::Delete(name) => observed.revisions.retain(|revision| revision.name_any() != *name),
             RevisionStep::Adopt(_) | RevisionStep::Label { .. } | RevisionStep::Renumber { .. } => {
-                panic!("all revisions of these scenes are ours: {step:?}")
+                panic!("all revisions of the fixtures are ours: {step:?}")
             }
         }
     }
 
-    /// Time passes: jobs end, pods that are to end do, pods that wait for their slurmd get it.
-    fn go_on(&mut self) {
+    /// Advances the time: jobs end, terminating pods are removed, pending pods start.
+    fn advance(&mut self) {
         self.minute += STEP;
         for node in self.nodes().values_mut() {
             let busy = |state: &NodeState| matches!(state, NodeState::Allocated | NodeState::Mixed);
@@ -288,7 +287,7 @@ impl Course {
         }
         for worker in self.fixture.observed.pods.clone().into_iter().map(Worker::new) {
             if worker.terminating {
-                self.end(&worker.name());
+                self.remove_pod(&worker.name());
             } else if !worker.started && !worker.is_finished() {
                 self.start(&worker.name());
             }
@@ -305,11 +304,11 @@ fn put(present: &mut BTreeMap<String, String>, changes: &BTreeMap<String, Option
     }
 }
 
-/// Whether a plan has nothing to do.
+/// Whether a plan has no changes.
 pub fn is_empty(plan: &Plan) -> bool {
     plan.effects.is_empty()
         && plan.pod_mirrors.is_empty()
         && plan.node_mirrors.is_empty()
         && plan.revisions.steps.is_empty()
-        && plan.add_finalizers.is_none()
+        && plan.metadata.is_none()
 }

@@ -1,10 +1,10 @@
-//! Chance that repeats itself.
+//! Reproducible random numbers.
 
-/// Numbers that follow from a seed (`SplitMix64`).
+/// Random numbers from a seed (`SplitMix64`).
 #[derive(Clone, Debug)]
-pub struct Chance(u64);
+pub struct Random(u64);
 
-impl Chance {
+impl Random {
     pub fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5851_f42d_4c95_7f2d)
     }
@@ -21,12 +21,12 @@ impl Chance {
         self.next() % limit.max(1)
     }
 
-    /// True in so many of a hundred cases.
+    /// True with this probability.
     pub fn percent(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
 
-    /// One of several.
+    /// One of the items.
     pub fn one_of<'a, T>(&mut self, items: &'a [T]) -> Option<&'a T> {
         let index = self.below(u64::try_from(items.len()).unwrap_or_default());
         items.get(usize::try_from(index).unwrap_or_default())
