@@ -1,7 +1,7 @@
-//! Finds out which of several slurmctld daemons is active, by asking each of them.
+//! Polls the slurmctld daemons of Controllers with standbys to find the active one.
 //!
-//! A daemon tells on its own port, without a token, whether it is in control. That is true when slurmrestd is not there
-//! and when it is not sure itself.
+//! slurmctld answers `/readyz` on its own port, without a token, with 204 if it is in control. Unlike a question to
+//! slurmrestd, this works without slurmrestd and while slurmrestd itself is not sure.
 
 use futures::channel::mpsc::{UnboundedSender, unbounded};
 use futures::future::join_all;
@@ -18,43 +18,43 @@ use std::sync::Arc;
 use std::time::Duration;
 use tracing::info;
 
-/// How often the daemons are asked.
+/// How often the daemons are polled.
 const INTERVAL: Duration = Duration::from_secs(2);
-/// How long an answer may take. A daemon that hands over gives none.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Timeout of one request. A daemon that hands over control does not answer.
+const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The ordinal of the active daemon of each Controller that has several; nothing if nobody can tell.
-pub type Actives = Arc<PerObject<Option<i32>>>;
+/// The ordinal of the active daemon of each Controller with standbys; `None` if no daemon reports to be active.
+pub type ActiveDaemons = Arc<PerObject<Option<i32>>>;
 
-/// Keeps asking, in the background. Gives the Controllers whose active daemon changed.
+/// Starts to poll in the background. The stream has the Controllers whose active daemon changed.
 pub fn watch(
     scope: &Scope,
     controllers: Store<Controller>,
     pods: Store<Pod>,
-) -> anyhow::Result<(Actives, impl Stream<Item = ObjectRef<Controller>> + use<>)> {
-    let client = Client::builder().timeout(PATIENCE).no_proxy().build()?;
-    let (changes, told) = unbounded();
-    let actives = Actives::default();
-    let watcher = Watcher { client, controllers, pods, actives: actives.clone(), changes };
+) -> anyhow::Result<(ActiveDaemons, impl Stream<Item = ObjectRef<Controller>> + use<>)> {
+    let client = Client::builder().timeout(TIMEOUT).no_proxy().build()?;
+    let (changes, receiver) = unbounded();
+    let active_daemons = ActiveDaemons::default();
+    let poller = Poller { client, controllers, pods, active_daemons: active_daemons.clone(), changes };
     let shutdown = scope.shutdown();
     scope.spawn("active slurmctld", async move {
         tokio::select! {
-            () = watcher.run() => {}
+            () = poller.run() => {}
             () = shutdown => {}
         }
     });
-    Ok((actives, told.boxed()))
+    Ok((active_daemons, receiver.boxed()))
 }
 
-struct Watcher {
+struct Poller {
     client: Client,
     controllers: Store<Controller>,
     pods: Store<Pod>,
-    actives: Actives,
+    active_daemons: ActiveDaemons,
     changes: UnboundedSender<ObjectRef<Controller>>,
 }
 
-impl Watcher {
+impl Poller {
     async fn run(&self) {
         let mut ticks = tokio::time::interval(INTERVAL);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -62,23 +62,24 @@ impl Watcher {
             ticks.tick().await;
             let controllers = self.controllers.state();
             let several = controllers.iter().filter(|controller| controller.spec.is_highly_available());
-            // All at once: daemons that do not answer hold up nobody else's.
-            join_all(several.map(|controller| self.look(controller))).await;
+            // All at once: a daemon that does not answer must not delay the poll of other clusters.
+            join_all(several.map(|controller| self.poll(controller))).await;
         }
     }
 
-    async fn look(&self, controller: &Controller) {
-        let asked = (0..controller.spec.daemons()).map(|ordinal| self.is_active(controller, ordinal));
-        let active = first_active(&join_all(asked).await);
-        let is_news = self.actives.with(controller, |known| std::mem::replace(known, active) != active);
-        if is_news {
+    async fn poll(&self, controller: &Controller) {
+        let answers = (0..controller.spec.daemons()).map(|ordinal| self.is_active(controller, ordinal));
+        let active = first_active(&join_all(answers).await);
+        let is_changed =
+            self.active_daemons.with(controller, |known| std::mem::replace(known, active) != active);
+        if is_changed {
             info!(
                 controller = controller.name_any(),
                 namespace = controller.namespace(),
                 active,
-                "The active slurmctld"
+                "Active slurmctld changed"
             );
-            // Nobody listens any more at shutdown.
+            // Fails only during shutdown, when the receiver is dropped.
             let _ = self.changes.unbounded_send(ObjectRef::from_obj(controller));
         }
     }
@@ -95,7 +96,7 @@ impl Watcher {
     }
 }
 
-/// The first daemon that says it is in control: while control goes back to the primary two may say so.
+/// The lowest ordinal that reports to be active: while control returns to the primary, two daemons may.
 fn first_active(answers: &[bool]) -> Option<i32> {
     answers.iter().position(|active| *active).and_then(|ordinal| i32::try_from(ordinal).ok())
 }
@@ -105,7 +106,7 @@ mod tests {
     use super::first_active;
 
     #[test]
-    fn the_primary_comes_first_and_silence_tells_nothing() {
+    fn lowest_active_ordinal_wins_and_no_answer_means_unknown() {
         assert_eq!(first_active(&[true, true]), Some(0));
         assert_eq!(first_active(&[false, true]), Some(1));
         assert_eq!(first_active(&[false, false]), None);

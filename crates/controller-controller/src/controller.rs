@@ -1,16 +1,14 @@
 //! Watches Controllers and everything that their slurmctld depends on, and reconciles one Controller at a time.
 
-use crate::active::{self, Actives};
+use crate::active;
 use crate::build::{CHECK_APP, ServiceMonitor, node_count};
 use crate::execute::{Monitoring, Outcome, execute};
-use crate::observe::observe;
-use crate::plan::plan;
-use crate::rollout::{Pending, Step};
-use crate::status::{is_unsettled, news, status};
+use crate::observe::{Inputs, Observed, observe};
+use crate::plan::{Confirmation, Decision, Plan, plan};
+use crate::status::{status, transitions};
 use futures::StreamExt;
 use jiff::Timestamp;
-use k8s_openapi::api::apps::v1::StatefulSet;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use kube::core::PartialObjectMeta;
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::{ObjectRef, Store};
@@ -18,8 +16,7 @@ use kube::runtime::watcher;
 use kube::{Resource, ResourceExt};
 use operator_runtime::events::{EventType, NewEvent};
 use operator_runtime::{
-    Class, Classify, PerObject, RawObject, Runtime, Scope, StepErrors, apply, changed_by, referrers,
-    spec_changes,
+    Class, Classify, PerObject, Runtime, Scope, StepErrors, apply, changed_by, referrers, spec_changes,
 };
 use slinky_api::conditions::ConditionStatus;
 use slinky_api::labels::{APP_INSTANCE, APP_NAME, App};
@@ -27,58 +24,33 @@ use slinky_api::v1beta1::{Accounting, Controller, ControllerSpec, ControllerStat
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
-use tracing::instrument;
+use tracing::{info, instrument};
 
-/// When to ask again what became of a configuration.
-const SOON: Duration = Duration::from_secs(2);
-/// When to see again whether ServiceMonitors are installed.
-const LATER: Duration = Duration::from_mins(5);
+/// How often the log of a reconfigure container is read while its report is awaited: logs cannot be watched.
+const REPORT_INTERVAL: Duration = Duration::from_secs(2);
+/// How often the controller checks whether the ServiceMonitor CRD has been installed.
+const MONITOR_INTERVAL: Duration = Duration::from_mins(5);
 
 /// What a reconcile works with.
 pub struct Context {
-    /// The runtime, and the namespaces that are watched.
-    pub scope: Scope,
-    /// The Accountings that Controllers refer to.
-    pub accountings: Store<Accounting>,
-    /// The NodeSets that refer to Controllers.
-    pub node_sets: Store<NodeSet>,
-    /// The Services of slurmctld.
-    pub services: Store<RawObject<Service>>,
-    /// The ConfigMaps that are made here.
-    pub config_maps: Store<ConfigMap>,
-    /// The StatefulSets of slurmctld.
-    pub stateful_sets: Store<RawObject<StatefulSet>>,
-    /// The pods of slurmctld, and those that check configurations.
-    pub pods: Store<Pod>,
-    /// The active daemon of each Controller that has several.
-    pub actives: Actives,
-    /// The change of configuration that is waiting.
-    pub pending: PerObject<Option<Pending>>,
-    /// How long changes of configuration wait for each other.
-    delay: Duration,
+    scope: Scope,
+    inputs: Inputs,
     service_monitors: watch::Sender<bool>,
 }
 
-impl Context {
-    /// Begins to watch ServiceMonitors: they are known to be installed.
-    pub fn watch_service_monitors(&self) {
-        self.service_monitors.send_replace(true);
-    }
-}
-
-/// Why a Controller is not what it should be.
+/// Why a reconcile failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// What there is could not be read.
+    /// Children could not be read.
     #[error("the API server did not answer as expected")]
     Observe(#[from] kube::Error),
-    /// Children could not be made.
+    /// Steps of the plan failed.
     #[error("{error}")]
-    ChildWriter {
-        /// What went wrong.
+    Steps {
+        /// The steps.
         error: StepErrors,
-        /// When to look again in any case.
-        again: Option<Duration>,
+        /// When the Controller has to be reconciled again even so.
+        requeue_after: Option<Duration>,
     },
     /// The status could not be written.
     #[error(transparent)]
@@ -89,11 +61,7 @@ impl Classify for Error {
     fn class(&self) -> Class {
         match self {
             Self::Observe(error) => error.class(),
-            Self::ChildWriter { error, again } => match (error.class(), *again) {
-                (Class::Waiting(after), Some(again)) => Class::Waiting(after.min(again)),
-                (Class::Invalid, Some(again)) => Class::Waiting(again),
-                (class, _) => class,
-            },
+            Self::Steps { error, .. } => error.class(),
             Self::Status(error) => error.class(),
         }
     }
@@ -101,13 +69,20 @@ impl Classify for Error {
     fn category(&self) -> &'static str {
         match self {
             Self::Observe(error) => error.category(),
-            Self::ChildWriter { error, .. } => error.category(),
+            Self::Steps { error, .. } => error.category(),
             Self::Status(error) => error.category(),
+        }
+    }
+
+    fn requeue_after(&self) -> Option<Duration> {
+        match self {
+            Self::Steps { requeue_after, .. } => *requeue_after,
+            Self::Observe(_) | Self::Status(_) => None,
         }
     }
 }
 
-/// Starts the controller in every namespace that is watched. Changes of configuration wait for each other for `delay`.
+/// Starts the controller in every watched namespace. A configuration change waits for `delay` for further changes.
 pub async fn start(runtime: Runtime, delay: Duration) -> anyhow::Result<()> {
     runtime.for_each_scope(move |scope| run(scope, delay)).await
 }
@@ -124,8 +99,8 @@ async fn run(scope: Scope, delay: Duration) -> anyhow::Result<()> {
     let (pods, pod_changes) = scope.cache::<Pod>(with_checks());
     let controller = scope.controller::<Controller>(watcher::Config::default());
     let store = controller.store();
-    let (actives, active_changes) = active::watch(&scope, store.clone(), pods.clone())?;
-    let (service_monitors, wanted) = watch::channel(false);
+    let (active_daemons, active_changes) = active::watch(&scope, store.clone(), pods.clone())?;
+    let (service_monitors, are_installed) = watch::channel(false);
     let accounting_changes = spec_changes(accounting_changes, accountings.clone());
     let node_set_changes = changed_by(node_set_changes, node_sets.clone(), |set| {
         (set.metadata.generation, node_count(set), set.releases_partition())
@@ -134,7 +109,7 @@ async fn run(scope: Scope, delay: Duration) -> anyhow::Result<()> {
         .owns_stream(service_changes)
         .owns_stream(stateful_set_changes)
         .owns_stream(config_map_changes)
-        .owns_stream(service_monitor_changes(&scope, wanted))
+        .owns_stream(service_monitor_changes(&scope, are_installed))
         .watches_stream(pod_changes, |pod| controller_of(&pod))
         .watches_stream(
             accounting_changes,
@@ -152,33 +127,33 @@ async fn run(scope: Scope, delay: Duration) -> anyhow::Result<()> {
             refer(&store, uses_config_map),
         )
         .reconcile_on(active_changes);
-    let context = Context {
-        scope: scope.clone(),
+    let inputs = Inputs {
+        client: scope.client(),
         accountings,
         node_sets,
         services,
         config_maps,
         stateful_sets,
         pods,
-        actives,
+        active_daemons,
         pending: PerObject::default(),
-        delay,
-        service_monitors,
+        reconfigure_delay: delay,
     };
+    let context = Context { scope: scope.clone(), inputs, service_monitors };
     scope.run_controller(controller, reconcile, Arc::new(context)).await;
     Ok(())
 }
 
-/// Changes of ServiceMonitors, from the moment on that they are known to be installed: a watch of what is not there would
-/// ask for it again and again.
+/// Changes of ServiceMonitors, once they are known to be installed: the watch of a missing kind would fail and retry for
+/// ever.
 fn service_monitor_changes(
     scope: &Scope,
-    mut wanted: watch::Receiver<bool>,
+    mut are_installed: watch::Receiver<bool>,
 ) -> futures::stream::BoxStream<'static, watcher::Result<PartialObjectMeta<ServiceMonitor>>> {
     let scope = scope.clone();
-    let opened = async move { wanted.wait_for(|wanted| *wanted).await.is_ok() };
-    futures::stream::once(opened)
-        .filter(|opened| futures::future::ready(*opened))
+    let installed = async move { are_installed.wait_for(|installed| *installed).await.is_ok() };
+    futures::stream::once(installed)
+        .filter(|installed| futures::future::ready(*installed))
         .flat_map(move |_| scope.changes::<ServiceMonitor>(watcher::Config::default()))
         .boxed()
 }
@@ -201,7 +176,7 @@ fn uses_config_map(spec: &ControllerSpec, name: &str) -> bool {
         || spec.jwks_key_ref.as_ref().is_some_and(|jwks| jwks.name == name)
 }
 
-/// The Controller of a pod: its owner is the StatefulSet, its labels tell.
+/// The Controller of a pod, by its labels: its owner is the StatefulSet.
 fn controller_of(pod: &Pod) -> Option<ObjectRef<Controller>> {
     let name = pod.labels().get(APP_INSTANCE)?;
     Some(ObjectRef::new(name).within(&pod.namespace()?))
@@ -214,96 +189,134 @@ async fn reconcile(controller: Arc<Controller>, context: Arc<Context>) -> Result
     }
     #[expect(clippy::disallowed_methods, reason = "the one place where this controller reads the clock")]
     let now = Timestamp::now();
-    let observed = observe(&controller, &context).await?;
-    let plan = plan(&controller, &observed, context.delay, now);
-    let waiting = plan.as_ref().ok().and_then(|plan| plan.pending.clone());
-    context.pending.with(controller.as_ref(), |pending| *pending = waiting);
-    let outcome = Box::pin(execute(plan, &controller, &observed, &context)).await;
-    let status = status(&controller, &observed, &outcome, now);
+    let observed = observe(&controller, &context.inputs).await?;
+    let plan = plan(&observed, now);
+    let pending = &context.inputs.pending;
+    pending.with(controller.as_ref(), |pending| pending.clone_from(&plan.pending));
+    report_config_change(&plan, &observed, &context.scope);
+    let outcome = Box::pin(execute(&plan, &observed, &context.scope)).await;
+    if let Some(rejection) = &outcome.check_rejection {
+        pending.with(controller.as_ref(), |pending| {
+            if let Some(pending) = pending {
+                pending.check_rejection = Some(rejection.clone());
+            }
+        });
+    }
+    if outcome.monitoring == Some(Monitoring::Applied) {
+        context.service_monitors.send_replace(true);
+    }
+    let status = status(&observed, &plan, &outcome, now);
     context.scope.applier().apply_status(controller.as_ref(), &status).await?;
-    tell(&controller, &status, &context.scope);
-    let again = again(&outcome, &status);
-    outcome.result.map_err(|error| Error::ChildWriter { error, again })?;
-    Ok(again.map_or_else(Action::await_change, Action::requeue))
+    publish_transitions(&controller, &status, &context.scope);
+    let requeue_after = requeue_after(&plan, &outcome);
+    outcome.result.map_err(|error| Error::Steps { error, requeue_after })?;
+    Ok(requeue_after.map_or_else(Action::await_change, Action::requeue))
 }
 
-/// When to look again although nothing that is watched changed.
-fn again(outcome: &Outcome, status: &ControllerStatus) -> Option<Duration> {
-    let step = outcome.config.as_ref().map(|config| &config.step);
-    let config = match step {
-        Some(Step::Settle(left) | Step::AwaitCheck(left)) => Some(*left),
-        _ => is_unsettled(status).then_some(SOON),
-    };
-    let monitor = (outcome.monitoring == Some(Monitoring::NotInstalled)).then_some(LATER);
-    [config, monitor].into_iter().flatten().min()
+/// When to reconcile again although no watched object changed.
+fn requeue_after(plan: &Plan, outcome: &Outcome) -> Option<Duration> {
+    let config = plan.config.as_ref().and_then(|config| match (&config.decision, &config.confirmation) {
+        (Decision::Settle(left) | Decision::AwaitCheck(left), _) => Some(*left),
+        (_, Some(Confirmation::Awaited | Confirmation::Refused(_))) => Some(REPORT_INTERVAL),
+        _ => None,
+    });
+    // The next plan decides what follows from it.
+    let rejection = outcome.check_rejection.as_ref().map(|_| Duration::ZERO);
+    let monitor = (outcome.monitoring == Some(Monitoring::NotInstalled)).then_some(MONITOR_INTERVAL);
+    [config, rejection, monitor].into_iter().flatten().min()
 }
 
-/// Tells of what became of the configuration and of the metrics. What went wrong otherwise is an error, and told as such.
-fn tell(controller: &Controller, status: &ControllerStatus, scope: &Scope) {
-    for condition in news(controller.status.as_ref(), status) {
+/// Logs that a changed configuration takes effect, and publishes an Event if no check confirmed it.
+fn report_config_change(plan: &Plan, observed: &Observed, scope: &Scope) {
+    let Some(config) = &plan.config else { return };
+    let Decision::Write(unchecked) = &config.decision else { return };
+    if observed.config.is_none() {
+        return;
+    }
+    info!(config = config.hash, unchecked, "Writing a changed configuration");
+    if let Some(note) = unchecked {
+        let event = NewEvent {
+            type_: EventType::Warning,
+            reason: "ConfigUnchecked".to_owned(),
+            action: "Configure".to_owned(),
+            note: note.clone(),
+            related: None,
+        };
+        scope.events().publish(observed.controller.as_ref(), event);
+    }
+}
+
+/// Publishes an Event for each changed condition of the configuration and the metrics. Failed reconciles have their own.
+fn publish_transitions(controller: &Controller, status: &ControllerStatus, scope: &Scope) {
+    for condition in transitions(controller.status.as_ref(), status) {
         let holds = condition.status == ConditionStatus::True.as_str();
-        let notice = NewEvent {
+        let event = NewEvent {
             type_: if holds { EventType::Normal } else { EventType::Warning },
             reason: condition.reason.clone(),
             action: condition.type_.clone(),
             note: condition.message.clone(),
             related: None,
         };
-        scope.events().publish_change(controller, notice);
+        scope.events().publish_change(controller, event);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::execute::Configured;
-    use crate::fixture::{controller, second, told};
+    use crate::fixture::{config_plan, controller};
     use rstest::rstest;
     use serde_json::json;
 
     #[rstest]
     #[case::slurm_key("auth", true)]
     #[case::jwt_key("tokens", true)]
-    #[case::of_no_concern("other", false)]
-    fn the_secrets_of_a_controller(#[case] name: &str, #[case] concerned: bool) {
-        assert_eq!(uses_secret(&controller(&json!({})).spec, name), concerned);
+    #[case::unreferenced("other", false)]
+    fn secrets_that_the_spec_refers_to_are_used(#[case] name: &str, #[case] is_used: bool) {
+        assert_eq!(uses_secret(&controller(&json!({})).spec, name), is_used);
     }
 
     #[rstest]
-    #[case::file("files", true)]
+    #[case::config_file("files", true)]
     #[case::script("scripts", true)]
-    #[case::keys_of_others("issuers", true)]
-    #[case::of_no_concern("other", false)]
-    fn the_config_maps_of_a_controller(#[case] name: &str, #[case] concerned: bool) {
+    #[case::jwks("issuers", true)]
+    #[case::unreferenced("other", false)]
+    fn config_maps_that_the_spec_refers_to_are_used(#[case] name: &str, #[case] is_used: bool) {
         let controller = controller(&json!({
             "jwksKeyRef": { "name": "issuers", "key": "keys" },
             "configFileRefs": [{ "name": "files" }],
             "epilogSlurmctldScriptRefs": [{ "name": "scripts" }],
         }));
-        assert_eq!(uses_config_map(&controller.spec, name), concerned);
+        assert_eq!(uses_config_map(&controller.spec, name), is_used);
     }
 
     const LEFT: Duration = Duration::from_secs(3);
 
     #[rstest]
-    #[case::nothing_to_wait_for(Step::Keep, "Applied", None, None)]
-    #[case::more_changes(Step::Settle(LEFT), "Pending", None, Some(LEFT))]
-    #[case::a_check(Step::AwaitCheck(LEFT), "Checking", None, Some(LEFT))]
-    #[case::a_word_of_slurmctld(Step::Keep, "Reconfiguring", None, Some(SOON))]
-    #[case::nobody_will_tell(Step::Keep, "Unconfirmed", None, None)]
-    #[case::a_refusal_that_only_an_edit_ends(Step::Refuse(String::new()), "Refused", None, None)]
-    #[case::the_kind(Step::Keep, "Applied", Some(Monitoring::NotInstalled), Some(LATER))]
-    #[case::the_soonest(Step::Settle(LEFT), "Pending", Some(Monitoring::NotInstalled), Some(LEFT))]
-    fn what_is_not_watched_is_looked_at_again(
-        #[case] step: Step,
-        #[case] said: &str,
+    #[case::applied(Decision::Keep, Some(Confirmation::Confirmed), None, None)]
+    #[case::waiting_for_further_changes(Decision::Settle(LEFT), None, None, Some(LEFT))]
+    #[case::waiting_for_the_check_pod(Decision::AwaitCheck(LEFT), None, None, Some(LEFT))]
+    #[case::waiting_for_a_report(Decision::Keep, Some(Confirmation::Awaited), None, Some(REPORT_INTERVAL))]
+    #[case::slurmctld_retries(
+        Decision::Keep,
+        Some(Confirmation::Refused(String::new())),
+        None,
+        Some(REPORT_INTERVAL)
+    )]
+    #[case::no_report_in_time(Decision::Keep, Some(Confirmation::TimedOut), None, None)]
+    #[case::refused_until_the_next_edit(Decision::Refuse(String::new()), None, None, None)]
+    #[case::missing_crd(Decision::Keep, None, Some(Monitoring::NotInstalled), Some(MONITOR_INTERVAL))]
+    #[case::earliest_of_several(Decision::Settle(LEFT), None, Some(Monitoring::NotInstalled), Some(LEFT))]
+    fn reconcile_is_requeued_for_state_that_is_not_watched(
+        #[case] decision: Decision,
+        #[case] confirmation: Option<Confirmation>,
         #[case] monitoring: Option<Monitoring>,
         #[case] expected: Option<Duration>,
     ) {
-        let config = Configured { step, name: String::new(), refused_node_sets: vec![], warnings: vec![] };
-        let outcome =
-            Outcome { stateful_set: None, config: Some(config), ignored: None, monitoring, result: Ok(()) };
-        let status = told(controller(&json!({})), said, "", second(0)).status.unwrap();
-        assert_eq!(again(&outcome, &status), expected);
+        let plan = Plan { config: Some(config_plan(decision, confirmation)), ..Plan::default() };
+        let mut outcome = Outcome { stateful_set: None, check_rejection: None, monitoring, result: Ok(()) };
+        assert_eq!(requeue_after(&plan, &outcome), expected);
+        outcome.check_rejection = Some("forbidden".to_owned());
+        assert_eq!(requeue_after(&plan, &outcome), Some(Duration::ZERO));
     }
 }

@@ -1,7 +1,8 @@
-//! What the tests of several modules start from.
+//! Objects that the tests of several modules start from.
 
 use crate::build::Files;
 use crate::observe::Observed;
+use crate::plan::{ConfigPlan, Confirmation, Decision};
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
@@ -12,13 +13,20 @@ use slinky_api::conditions::CONFIGURED;
 use slinky_api::labels::annotations::LAST_APPLIED;
 use slinky_api::v1beta1::{Accounting, Controller, ControllerStatus, NodeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
-/// A moment; tests count from it.
+/// The delay of configuration changes.
+pub const DELAY: Duration = Duration::from_secs(5);
+/// The hash of a configuration, and the part of it that messages show.
+pub const CONFIG: &str = "0123456789abcdef";
+pub const SHOWN: &str = "0123456789ab";
+
+/// A time; tests count seconds from a fixed start.
 pub fn second(second: i64) -> Timestamp {
     Timestamp::from_second(1_000_000 + second).unwrap()
 }
 
-/// A Controller with everything that it needs; `null` in `change` takes a field away.
+/// A Controller with all required fields; `null` in `change` removes a field.
 pub fn controller(change: &Value) -> Controller {
     let mut spec = json!({
         "slurmKeyRef": { "name": "auth", "key": "slurm.key" },
@@ -38,8 +46,8 @@ pub fn controller(change: &Value) -> Controller {
     serde_json::from_value(json!({ "metadata": metadata, "spec": spec })).unwrap()
 }
 
-/// The Controller with a status that says this of its configuration.
-pub fn told(controller: Controller, reason: &str, message: &str, since: Timestamp) -> Controller {
+/// The Controller with this condition `Configured`.
+pub fn with_configured(controller: Controller, reason: &str, message: &str, since: Timestamp) -> Controller {
     let condition = Condition {
         type_: CONFIGURED.to_owned(),
         status: if reason == "Applied" { "True" } else { "False" }.to_owned(),
@@ -51,12 +59,12 @@ pub fn told(controller: Controller, reason: &str, message: &str, since: Timestam
     Controller { status: Some(ControllerStatus { conditions: vec![condition] }), ..controller }
 }
 
-/// Standby daemons that share a claim.
+/// Fields of a spec with standby daemons that share a PersistentVolumeClaim.
 pub fn high_availability() -> Value {
     json!({ "ha": { "enabled": true }, "persistence": { "existingClaim": "shared" } })
 }
 
-/// A NodeSet of that Controller, made at `second(age)`.
+/// A NodeSet of that Controller, created at `second(age)`.
 pub fn node_set(name: &str, age: i64, change: &Value) -> Arc<NodeSet> {
     let mut spec = json!({ "controllerRef": { "name": "slurm" } });
     for (field, value) in change.as_object().unwrap() {
@@ -98,7 +106,7 @@ pub fn pod(ordinal: i32, ready: bool, metadata: &Value) -> Arc<Pod> {
     Arc::new(serde_json::from_value(pod).unwrap())
 }
 
-/// The StatefulSet of the Controller as the API server has it, with one pod that may be ready.
+/// The live StatefulSet of the Controller, with one pod that may be ready.
 pub fn stateful_set(spec: &Value, is_ready: bool) -> RawObject<StatefulSet> {
     let owner = json!({ "apiVersion": "slinky.slurm.net/v1beta1", "kind": "Controller", "name": "slurm",
         "uid": "u", "controller": true });
@@ -115,9 +123,11 @@ pub fn stateful_set(spec: &Value, is_ready: bool) -> RawObject<StatefulSet> {
     RawObject::new(set).unwrap()
 }
 
-/// Everything that the Controller needs is there, and nothing is made yet.
-pub fn observed() -> Observed {
+/// A Controller whose references exist and that has no children yet.
+pub fn observed(change: &Value) -> Observed {
     Observed {
+        controller: Arc::new(controller(change)),
+        reconfigure_delay: DELAY,
         accounting: None,
         node_sets: vec![],
         slurm_key: Ok(secret("slurm.key", "slurm")),
@@ -135,15 +145,27 @@ pub fn observed() -> Observed {
         check: None,
         pending: None,
         report: None,
+        service_monitor: Ok(None),
     }
 }
 
-/// The Controller's slurmctld runs with these files.
-pub fn running(files: &Files) -> Observed {
+/// A Controller whose slurmctld runs with these files.
+pub fn running(change: &Value, files: &Files) -> Observed {
     Observed {
         config: Some(Arc::new(ConfigMap { data: Some(files.clone()), ..ConfigMap::default() })),
         stateful_set: Some(Arc::new(stateful_set(&json!({}), true))),
         pods: vec![pod(0, true, &json!({}))],
-        ..observed()
+        ..observed(change)
+    }
+}
+
+/// The decisions about a configuration without findings.
+pub fn config_plan(decision: Decision, confirmation: Option<Confirmation>) -> ConfigPlan {
+    ConfigPlan {
+        decision,
+        hash: CONFIG.to_owned(),
+        confirmation,
+        refused_node_sets: vec![],
+        warnings: vec![],
     }
 }

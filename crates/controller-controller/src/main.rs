@@ -8,7 +8,6 @@ mod execute;
 mod fixture;
 mod observe;
 mod plan;
-mod rollout;
 mod status;
 
 use clap::Parser;
@@ -21,7 +20,7 @@ const NAME: &str = "controller-controller";
 #[derive(Parser)]
 #[command(version)]
 struct Args {
-    /// Seconds to wait for further changes before a changed Slurm configuration is put into effect.
+    /// Seconds that a changed Slurm configuration waits for further changes before it takes effect.
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(0..=60))]
     reconfigure_delay: u64,
     #[command(flatten)]

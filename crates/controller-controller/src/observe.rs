@@ -1,32 +1,87 @@
-//! What a Controller depends on: from caches where there are some, by name where there are none.
+//! Reads everything that decisions about a Controller depend on: from caches where there are some, by name otherwise.
 
-use crate::build::{Files, check_name};
-use crate::controller::Context;
-use crate::rollout::Pending;
-use crate::status::{confirmed, report_of};
+mod report;
+
+pub use report::Report;
+
+use crate::active::ActiveDaemons;
+use crate::build::{Files, ServiceMonitor, check_name, wants_service_monitor};
+use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service};
-use kube::api::LogParams;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::runtime::reflector::Store;
 use kube::{Api, Client, ResourceExt};
 use operator_runtime::apply::Object;
 use operator_runtime::references::{ReferenceError, resolve_key};
-use operator_runtime::{RawObject, cached_or_live, find};
+use operator_runtime::{PerObject, RawObject, cached_or_live, find};
 use pod_builder::hash_files;
+use slinky_api::conditions::{self, CONFIGURED};
 use slinky_api::labels::{APP_INSTANCE, APP_NAME, App, CONTROLLER_ACTIVE};
-use slinky_api::names::{self, check_object_name};
+use slinky_api::names::{check_object_name, controller as names};
 use slinky_api::v1beta1::{Accounting, Controller, NodeSet};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How many lines of a reconfigure container's log are looked at: it writes one for each change and each failure.
-const LOG_LINES: i64 = 50;
-/// How long a kubelet may take to give it out; one whose node is gone takes for ever.
-const LOG_PATIENCE: Duration = Duration::from_secs(3);
+/// Reason of `Configured` when slurmctld runs with the configuration.
+pub const APPLIED: &str = "Applied";
+/// Reason of `Configured` while slurmctld is expected to read the configuration.
+pub const RECONFIGURING: &str = "Reconfiguring";
+/// Reason of `Configured` when slurmctld refused to read the configuration.
+pub const FAILED: &str = "ReconfigureFailed";
+/// Reason of `Configured` when no reconfigure container confirmed the configuration in time.
+pub const UNCONFIRMED: &str = "Unconfirmed";
 
-/// What there is.
+/// The part of a configuration's hash that messages show.
+pub fn short_hash(config: &str) -> &str {
+    config.get(..12).unwrap_or(config)
+}
+
+/// What [`observe`] reads from: the API server, caches, state of this process and settings.
+pub struct Inputs {
+    /// Reads objects that no cache holds.
+    pub client: Client,
+    /// The Accountings that Controllers refer to.
+    pub accountings: Store<Accounting>,
+    /// The NodeSets that refer to Controllers.
+    pub node_sets: Store<NodeSet>,
+    /// The Services of slurmctld.
+    pub services: Store<RawObject<Service>>,
+    /// The ConfigMaps that this controller creates.
+    pub config_maps: Store<ConfigMap>,
+    /// The StatefulSets of slurmctld.
+    pub stateful_sets: Store<RawObject<StatefulSet>>,
+    /// The pods of slurmctld and the check pods.
+    pub pods: Store<Pod>,
+    /// The active daemon of each Controller with standby daemons.
+    pub active_daemons: ActiveDaemons,
+    /// The configuration change of each Controller that has not taken effect yet.
+    pub pending: PerObject<Option<PendingChange>>,
+    /// How long a configuration change waits for further changes.
+    pub reconfigure_delay: Duration,
+}
+
+/// A configuration change that has not taken effect yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PendingChange {
+    /// Hash of the configuration and of the pod template that would run with it.
+    pub id: String,
+    /// Time of the first change since the configuration in force was written.
+    pub first: Timestamp,
+    /// Time of the latest change.
+    pub last: Timestamp,
+    /// The API server's reason for rejecting the check pod, if it did.
+    pub check_rejection: Option<String>,
+}
+
+/// Everything that decisions about a Controller depend on, besides the time.
 pub struct Observed {
+    /// The Controller.
+    pub controller: Arc<Controller>,
+    /// How long a configuration change waits for further changes.
+    pub reconfigure_delay: Duration,
     /// The Accounting of the cluster.
     pub accounting: Option<Arc<Accounting>>,
     /// The NodeSets of the cluster, by name.
@@ -35,59 +90,47 @@ pub struct Observed {
     pub slurm_key: Result<Secret, Arc<ReferenceError>>,
     /// The Secret with the signing key.
     pub jwt_key: Result<Secret, Arc<ReferenceError>>,
-    /// The public keys of other issuers, if any are wanted.
+    /// The public keys of other issuers, if the spec refers to any.
     pub jwks: Result<Option<ByteString>, Arc<ReferenceError>>,
-    /// The ConfigMaps that the Controller refers to and that are there.
+    /// The ConfigMaps that the Controller refers to and that exist.
     pub config_maps: Result<BTreeMap<String, ConfigMap>, Arc<ReferenceError>>,
-    /// The claim that several daemons share.
+    /// The PersistentVolumeClaim that several daemons share.
     pub shared_claim: Result<Option<PersistentVolumeClaim>, Arc<ReferenceError>>,
     /// The Service for clients.
     pub service: Option<Arc<RawObject<Service>>>,
-    /// The Service that names each daemon.
+    /// The headless Service that gives each daemon its name.
     pub internal_service: Option<Arc<RawObject<Service>>>,
-    /// The configuration in force.
+    /// The ConfigMap with the configuration in force.
     pub config: Option<Arc<ConfigMap>>,
     /// The StatefulSet.
     pub stateful_set: Option<Arc<RawObject<StatefulSet>>>,
     /// The slurmctld pods, by name.
     pub pods: Vec<Arc<Pod>>,
-    /// The ordinal of the active daemon, where there are several and somebody can tell.
+    /// The ordinal of the active daemon, where there are several and one of them reported to be active.
     pub active: Option<i32>,
-    /// The files that are checked.
+    /// The ConfigMap with the files of the check pod.
     pub candidate: Option<Arc<ConfigMap>>,
-    /// The pod that checks them.
+    /// The check pod.
     pub check: Option<Arc<Pod>>,
-    /// The change that is waiting.
-    pub pending: Option<Pending>,
-    /// What the reconfigure container of the active daemon says.
+    /// The configuration change that has not taken effect yet.
+    pub pending: Option<PendingChange>,
+    /// The latest report of the active daemon's reconfigure container; read only while it is needed.
     pub report: Option<Report>,
-}
-
-/// The last word of a reconfigure container.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Report {
-    /// slurmctld runs with this configuration.
-    Took(String),
-    /// slurmctld refused this configuration.
-    Refused {
-        /// The configuration.
-        config: String,
-        /// What was said.
-        reason: String,
-    },
+    /// The live ServiceMonitor; read only if the spec wants none.
+    pub service_monitor: Result<Option<ServiceMonitor>, Arc<ReferenceError>>,
 }
 
 impl Observed {
-    /// The configuration files in force.
+    /// The generated configuration files in force.
     pub fn files(&self) -> Option<&Files> {
         self.config.as_ref().and_then(|config| config.data.as_ref())
     }
 
-    /// What slurmctld's directory holds if the generated files are these; keys are not counted.
-    pub fn etc(&self, controller: &Controller, files: &Files) -> BTreeMap<String, Vec<u8>> {
+    /// The content of slurmctld's /etc/slurm with these generated files, without keys.
+    pub fn etc(&self, files: &Files) -> BTreeMap<String, Vec<u8>> {
         let mut etc: BTreeMap<String, Vec<u8>> =
             files.iter().map(|(name, text)| (name.clone(), text.clone().into_bytes())).collect();
-        for name in controller.spec.config_map_names() {
+        for name in self.controller.spec.config_map_names() {
             let map = self.config_maps.as_ref().ok().and_then(|maps| maps.get(name));
             let texts = map.iter().flat_map(|map| map.data.iter().flatten());
             etc.extend(texts.map(|(name, text)| (name.clone(), text.clone().into_bytes())));
@@ -101,9 +144,35 @@ impl Observed {
         etc
     }
 
-    /// The pod of the active daemon, as far as one is known.
+    /// The hash by which the reconfigure container identifies the configuration with these generated files.
+    pub fn config_hash(&self, files: &Files) -> String {
+        hash_files(&self.etc(files))
+    }
+
+    /// The pod that has the label of the active daemon.
     pub fn active_pod(&self) -> Option<&Arc<Pod>> {
         self.pods.iter().find(|pod| pod.labels().contains_key(CONTROLLER_ACTIVE))
+    }
+
+    /// The condition `Configured` of the last reconcile.
+    pub fn configured(&self) -> Option<&Condition> {
+        conditions::find(&self.controller.status.as_ref()?.conditions, CONFIGURED)
+    }
+
+    /// True if the status says that slurmctld runs with this configuration.
+    pub fn is_confirmed(&self, config: &str) -> bool {
+        self.configured().is_some_and(|condition| {
+            condition.reason == APPLIED && condition.message.contains(short_hash(config))
+        })
+    }
+
+    /// Since when slurmctld has been expected to read this configuration.
+    pub fn awaited_since(&self, config: &str) -> Option<Timestamp> {
+        let is_about_it = |condition: &&Condition| {
+            [RECONFIGURING, FAILED, UNCONFIRMED].contains(&condition.reason.as_str())
+                && condition.message.contains(short_hash(config))
+        };
+        self.configured().filter(is_about_it).map(|condition| condition.last_transition_time.0)
     }
 }
 
@@ -111,19 +180,21 @@ fn has_key_suffix(name: &str) -> bool {
     std::path::Path::new(name).extension().is_some_and(|extension| extension == "key")
 }
 
-/// Looks around.
-pub async fn observe(controller: &Controller, context: &Context) -> Result<Observed, kube::Error> {
+/// Reads the state of one Controller. An error means that the caches lack a child and the API server did not answer.
+pub async fn observe(controller: &Arc<Controller>, inputs: &Inputs) -> Result<Observed, kube::Error> {
     let namespace = &controller.namespace().unwrap_or_default();
     let name = controller.name_any();
-    let (workload, check) = (names::controller::workload(&name), check_name(&name));
+    let (workload, check) = (names::workload(&name), check_name(&name));
     let spec = &controller.spec;
-    let client = || context.scope.client();
+    let client = || inputs.client.clone();
     let accounting = spec.accounting_ref.as_ref();
     let slurm_key = resolve_key(client(), namespace, "slurmKeyRef", spec.slurm_key_ref.as_ref());
     let jwt_key = resolve_key(client(), namespace, "jwtKeyRef", spec.signing_key_ref());
     let mut observed = Observed {
-        accounting: accounting.and_then(|accounting| find(&context.accountings, namespace, &accounting.name)),
-        node_sets: node_sets_of(controller, context),
+        controller: controller.clone(),
+        reconfigure_delay: inputs.reconfigure_delay,
+        accounting: accounting.and_then(|accounting| find(&inputs.accountings, namespace, &accounting.name)),
+        node_sets: list_node_sets(controller, &inputs.node_sets),
         slurm_key: slurm_key.await.map(|key| key.holder).map_err(Arc::new),
         jwt_key: jwt_key.await.map(|key| key.holder).map_err(Arc::new),
         jwks: match &spec.jwks_key_ref {
@@ -133,26 +204,28 @@ pub async fn observe(controller: &Controller, context: &Context) -> Result<Obser
             }
             None => Ok(None),
         },
-        config_maps: config_maps_of(controller, client(), namespace).await.map_err(Arc::new),
-        shared_claim: shared_claim_of(controller, client(), namespace).await.map_err(Arc::new),
-        service: find(&context.services, namespace, &workload),
-        internal_service: find(&context.services, namespace, &names::controller::internal_service(&name)),
-        config: cached_or_live(&context.config_maps, client(), namespace, &names::controller::config(&name))
-            .await?,
-        stateful_set: cached_or_live(&context.stateful_sets, client(), namespace, &workload).await?,
-        pods: pods_of(controller, context),
-        active: context.actives.with(controller, |active| *active),
-        candidate: find(&context.config_maps, namespace, &check),
-        check: find(&context.pods, namespace, &check),
-        pending: context.pending.with(controller, |pending| pending.clone()),
+        config_maps: get_config_maps(controller, client(), namespace).await.map_err(Arc::new),
+        shared_claim: get_shared_claim(controller, client(), namespace).await.map_err(Arc::new),
+        service: find(&inputs.services, namespace, &workload),
+        internal_service: find(&inputs.services, namespace, &names::internal_service(&name)),
+        config: cached_or_live(&inputs.config_maps, client(), namespace, &names::config(&name)).await?,
+        stateful_set: cached_or_live(&inputs.stateful_sets, client(), namespace, &workload).await?,
+        pods: list_pods(controller, &inputs.pods),
+        active: inputs.active_daemons.with(controller.as_ref(), |active| *active),
+        candidate: find(&inputs.config_maps, namespace, &check),
+        check: find(&inputs.pods, namespace, &check),
+        pending: inputs.pending.with(controller.as_ref(), |pending| pending.clone()),
         report: None,
+        service_monitor: get_service_monitor(controller, client(), namespace).await.map_err(Arc::new),
     };
-    observed.report = report(controller, &observed, client(), namespace).await;
+    if let Some(pod) = awaited_pod(&observed) {
+        observed.report = report::get_report(client(), namespace, &pod).await;
+    }
     Ok(observed)
 }
 
-fn node_sets_of(controller: &Controller, context: &Context) -> Vec<Arc<NodeSet>> {
-    let mut sets = context.node_sets.state();
+fn list_node_sets(controller: &Controller, node_sets: &Store<NodeSet>) -> Vec<Arc<NodeSet>> {
+    let mut sets = node_sets.state();
     sets.retain(|set| {
         set.namespace() == controller.namespace() && set.spec.controller_ref.name == controller.name_any()
     });
@@ -160,8 +233,8 @@ fn node_sets_of(controller: &Controller, context: &Context) -> Vec<Arc<NodeSet>>
     sets
 }
 
-fn pods_of(controller: &Controller, context: &Context) -> Vec<Arc<Pod>> {
-    let mut pods = context.pods.state();
+fn list_pods(controller: &Controller, pods: &Store<Pod>) -> Vec<Arc<Pod>> {
+    let mut pods = pods.state();
     pods.retain(|pod| {
         let label = |key| pod.labels().get(key).map(String::as_str);
         pod.namespace() == controller.namespace()
@@ -172,17 +245,17 @@ fn pods_of(controller: &Controller, context: &Context) -> Vec<Arc<Pod>> {
     pods
 }
 
-async fn config_maps_of(
+async fn get_config_maps(
     controller: &Controller,
     client: Client,
     namespace: &str,
 ) -> Result<BTreeMap<String, ConfigMap>, ReferenceError> {
     let mut found = BTreeMap::new();
     let names = controller.spec.config_map_names();
-    // A name that no object can have is never sent: it would be part of a path.
+    // An invalid object name is never sent: it would become part of the request path.
     for name in names.into_iter().filter(|name| check_object_name(name).is_ok()) {
         if !found.contains_key(name)
-            && let Some(map) = read(client.clone(), namespace, name).await?
+            && let Some(map) = get::<ConfigMap>(client.clone(), namespace, name).await?
         {
             found.insert(name.to_owned(), map);
         }
@@ -190,7 +263,7 @@ async fn config_maps_of(
     Ok(found)
 }
 
-async fn shared_claim_of(
+async fn get_shared_claim(
     controller: &Controller,
     client: Client,
     namespace: &str,
@@ -198,48 +271,50 @@ async fn shared_claim_of(
     let persistence = controller.spec.persistence.clone().unwrap_or_default();
     match persistence.existing_claim() {
         Some(claim) if controller.spec.is_highly_available() && check_object_name(claim).is_ok() => {
-            read(client, namespace, claim).await
+            get(client, namespace, claim).await
         }
         _ => Ok(None),
     }
 }
 
-async fn read<K: Object>(client: Client, namespace: &str, name: &str) -> Result<Option<K>, ReferenceError> {
-    let found = Api::namespaced(client, namespace).get_opt(name).await;
-    found.map_err(|source| ReferenceError::Unread {
-        kind: K::kind(&()).into_owned(),
-        name: name.to_owned(),
-        source,
-    })
-}
-
-/// Reads the log of the reconfigure container, only while it is not known what became of the configuration in force.
-async fn report(
+/// A ServiceMonitor that the spec does not want any more. It has no cache, because its CRD may not be installed.
+async fn get_service_monitor(
     controller: &Controller,
-    observed: &Observed,
     client: Client,
     namespace: &str,
-) -> Option<Report> {
-    let config = hash_files(&observed.etc(controller, observed.files()?));
-    if !controller.spec.inplace_reconfigure || confirmed(controller, &config) {
+) -> Result<Option<ServiceMonitor>, ReferenceError> {
+    if wants_service_monitor(controller) {
+        return Ok(None);
+    }
+    get(client, namespace, &names::workload(&controller.name_any())).await
+}
+
+/// Gets an object by name; `None` if it does not exist, or if its kind is not installed: the API server answers that
+/// with a 404 without a reason.
+async fn get<K: Object>(client: Client, namespace: &str, name: &str) -> Result<Option<K>, ReferenceError> {
+    const NOT_FOUND: u16 = 404;
+    match Api::namespaced(client, namespace).get(name).await {
+        Ok(object) => Ok(Some(object)),
+        Err(kube::Error::Api(status)) if status.code == NOT_FOUND => Ok(None),
+        Err(source) => {
+            Err(ReferenceError::Unread { kind: K::kind(&()).into_owned(), name: name.to_owned(), source })
+        }
+    }
+}
+
+/// The pod whose reconfigure container is expected to report about the configuration in force.
+fn awaited_pod(observed: &Observed) -> Option<String> {
+    let hash = observed.config_hash(observed.files()?);
+    if !observed.controller.spec.inplace_reconfigure || observed.is_confirmed(&hash) {
         return None;
     }
-    let pod = observed.active_pod()?.name_any();
-    let parameters = LogParams {
-        container: Some("reconfigure".to_owned()),
-        tail_lines: Some(LOG_LINES),
-        ..LogParams::default()
-    };
-    // Without a log nobody can tell; that is not an error of the configuration.
-    let pods: Api<Pod> = Api::namespaced(client, namespace);
-    let log = tokio::time::timeout(LOG_PATIENCE, pods.logs(&pod, &parameters)).await.ok()?.ok()?;
-    report_of(&log)
+    Some(observed.active_pod()?.name_any())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::{config_map, controller, observed, texts};
+    use crate::fixture::{config_map, observed, texts};
     use serde_json::json;
 
     fn bytes(text: &str) -> ByteString {
@@ -247,26 +322,29 @@ mod tests {
     }
 
     #[test]
-    fn the_directory_is_what_the_volume_mounts() {
-        let controller = controller(&json!({
+    fn etc_holds_the_files_that_the_projected_volume_mounts() {
+        let change = json!({
             "jwksKeyRef": { "name": "issuers", "key": "keys" },
             "configFileRefs": [{ "name": "b" }, { "name": "a" }],
             "prologScriptRefs": [{ "name": "c" }],
-        }));
+        });
         let binary =
             ConfigMap { binary_data: Some([("bin".to_owned(), bytes("01"))].into()), ..config_map(&[]) };
         let config_maps = [
             ("a".to_owned(), config_map(&[("gres.conf", "of a"), ("slurm.key", "a key")])),
             ("b".to_owned(), config_map(&[("gres.conf", "of b"), ("slurm.conf", "theirs")])),
             ("c".to_owned(), binary),
-            ("not-meant".to_owned(), config_map(&[("x", "")])),
+            ("unreferenced".to_owned(), config_map(&[("x", "")])),
         ];
-        let observed =
-            Observed { config_maps: Ok(config_maps.into()), jwks: Ok(Some(bytes("keys"))), ..observed() };
-        let etc = observed.etc(&controller, &texts(&[("slurm.conf", "ours"), ("cgroup.conf", "ours")]));
-        let seen: Vec<_> =
+        let observed = Observed {
+            config_maps: Ok(config_maps.into()),
+            jwks: Ok(Some(bytes("keys"))),
+            ..observed(&change)
+        };
+        let etc = observed.etc(&texts(&[("slurm.conf", "ours"), ("cgroup.conf", "ours")]));
+        let files: Vec<_> =
             etc.iter().map(|(name, text)| (name.as_str(), str::from_utf8(text).unwrap())).collect();
-        // Of two files with one name that of the later ConfigMap is there. Keys are nobody's business.
+        // The later ConfigMap wins where two have a file of the same name. Keys are left out.
         let expected = [
             ("bin", "01"),
             ("cgroup.conf", "ours"),
@@ -274,14 +352,13 @@ mod tests {
             ("jwks.json", "keys"),
             ("slurm.conf", "theirs"),
         ];
-        assert_eq!(seen, expected);
+        assert_eq!(files, expected);
     }
 
     #[test]
-    fn a_configuration_has_the_name_that_the_reconfigure_container_gives_it() {
-        let etc =
-            observed().etc(&controller(&json!({})), &texts(&[("slurm.conf", "A=1\n"), ("cgroup.conf", "")]));
+    fn config_hash_equals_that_of_the_reconfigure_container() {
+        let hash = observed(&json!({})).config_hash(&texts(&[("slurm.conf", "A=1\n"), ("cgroup.conf", "")]));
         // printf 'A=1\n' > slurm.conf; : > cgroup.conf; sha256sum cgroup.conf slurm.conf | sha256sum
-        assert_eq!(hash_files(&etc), "944488fac3f915fbcb7a540c23d2a790f3e8b6681c54503ec216de6246971b4f");
+        assert_eq!(hash, "944488fac3f915fbcb7a540c23d2a790f3e8b6681c54503ec216de6246971b4f");
     }
 }

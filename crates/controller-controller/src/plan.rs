@@ -1,287 +1,202 @@
-//! Decides what the children of a Controller should be, and which of its daemons is spoken to.
+//! Decides what to write for a Controller, in which order. No I/O, no clock: the same state and time give the same plan.
 
+mod config;
+mod daemons;
 mod obstacle;
 mod pods;
+mod rollout;
 
+pub use config::{ConfigPlan, Confirmation, STARTING, has_run};
 pub use obstacle::Obstacle;
+pub use rollout::Decision;
 
-use crate::build::{
-    Files, Hashes, Rendered, ServiceMonitor, Sources, build_candidate, build_check, build_config,
-    build_internal_service, build_service, build_service_monitor, build_stateful_set, render,
-};
-use crate::observe::Observed;
-use crate::rollout::{Pending, Situation, Step, decide};
-use crate::status::has_run;
+use crate::build::{ServiceMonitor, build_internal_service, build_service, build_service_monitor};
+use crate::observe::{Observed, PendingChange};
+use config::{PlannedConfig, delete_check, plan_config, plan_external_config, render_config};
+use daemons::{desired_stateful_set, ignored_persistence, stateful_set_step};
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::StatefulSet;
-use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service};
-use kube::ResourceExt;
-use operator_runtime::references::ReferenceError;
-use operator_runtime::{MissingReference, RawObject};
-use pod_builder::{hash_bytes, hash_files, hash_values};
-use pods::{announcements, is_ready, marks, stuck};
-use serde_json::Value;
-use slinky_api::names::{check_object_name, check_stateful_set_name, controller as names};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
+use kube::{Resource, ResourceExt};
+use operator_runtime::RawObject;
+use pods::{active_labels, stuck_pods};
+use slinky_api::names::{check_stateful_set_name, controller as names};
 use slinky_api::ownership::is_controlled_by;
-use slinky_api::v1beta1::Controller;
 use std::sync::Arc;
-use std::time::Duration;
 
-/// What should be.
+/// What to write for a Controller.
+#[derive(Debug, Default)]
 pub struct Plan {
-    /// The daemons and how they are reached; `None` if they run elsewhere, and what there is goes.
-    pub daemons: Option<Daemons>,
-    /// The configuration.
-    pub config: Result<Config, Obstacle>,
-    /// The ServiceMonitor, if one is wanted.
-    pub service_monitor: Option<ServiceMonitor>,
-    /// The change of configuration that is waiting.
-    pub pending: Option<Pending>,
-}
-
-/// The daemons and how they are reached.
-pub struct Daemons {
-    /// The Service for clients.
-    pub service: Result<RawObject<Service>, Obstacle>,
-    /// The Service that names each daemon.
-    pub internal_service: Result<RawObject<Service>, Obstacle>,
-    /// The StatefulSet.
-    pub stateful_set: Workload,
-    /// Pods to be marked as active, or not any more.
-    pub marks: Vec<(String, bool)>,
-    /// Pods whose kubelets are to be told of the configuration, and what they are told.
-    pub announcements: Vec<(String, String)>,
-    /// Pods that do not start and stand in the way of those that would.
-    pub stuck: Vec<Arc<Pod>>,
-    /// What the user asked for and cannot have.
+    /// The writes, in the order in which they are performed.
+    pub steps: Vec<Step>,
+    /// Children that cannot be built: the step that is left out, and why.
+    pub obstacles: Vec<(&'static str, Obstacle)>,
+    /// The decisions about the configuration; `None` if it cannot be rendered.
+    pub config: Option<ConfigPlan>,
+    /// The configuration change that has not taken effect yet.
+    pub pending: Option<PendingChange>,
+    /// A change of the spec that has no effect, and why.
     pub ignored: Option<&'static str>,
 }
 
-/// What becomes of the StatefulSet.
-pub enum Workload {
-    /// It should be this.
-    Apply(Box<RawObject<StatefulSet>>),
-    /// It has to be made anew around its pods, because Kubernetes does not let it change.
-    Recreate,
-    /// It stays as it is until the configuration is decided on.
-    Leave,
-    /// It cannot be what it should.
-    Blocked(Obstacle),
+/// One write.
+#[derive(Debug)]
+pub enum Step {
+    /// Applies the headless Service that gives each daemon its name.
+    ApplyInternalService(Box<RawObject<Service>>),
+    /// Applies the Service for clients.
+    ApplyService(Box<RawObject<Service>>),
+    /// Applies the ConfigMap with the configuration.
+    ApplyConfig(Box<ConfigMap>),
+    /// Creates the check pod and the ConfigMap with the configuration that it tries.
+    CreateCheck {
+        /// The ConfigMap.
+        candidate: Box<ConfigMap>,
+        /// The pod.
+        pod: Box<RawObject<Pod>>,
+    },
+    /// Sets or removes the label of the active daemon.
+    LabelPod {
+        /// Name of the pod.
+        pod: String,
+        /// Whether its daemon is active.
+        is_active: bool,
+    },
+    /// Applies the StatefulSet.
+    ApplyStatefulSet(Box<RawObject<StatefulSet>>),
+    /// Deletes the StatefulSet without its pods.
+    OrphanPods(Arc<RawObject<StatefulSet>>),
+    /// Writes the annotation that makes a pod's kubelet mount the configuration now.
+    AnnotatePod {
+        /// Name of the pod.
+        pod: String,
+        /// Value of the annotation.
+        config: String,
+    },
+    /// Deletes a slurmctld pod that does not start, so that the StatefulSet replaces it.
+    DeletePod(Arc<Pod>),
+    /// Applies the ServiceMonitor.
+    ApplyServiceMonitor(Box<ServiceMonitor>),
+    /// Deletes the check pod.
+    DeleteCheckPod(Arc<Pod>),
+    /// Deletes the ConfigMap of the check pod.
+    DeleteCandidate(Arc<ConfigMap>),
+    /// Deletes the StatefulSet and its pods.
+    DeleteStatefulSet(Arc<RawObject<StatefulSet>>),
+    /// Deletes the Service for clients.
+    DeleteService(Arc<RawObject<Service>>),
+    /// Deletes the headless Service.
+    DeleteInternalService(Arc<RawObject<Service>>),
+    /// Deletes the ServiceMonitor.
+    DeleteServiceMonitor(Box<ServiceMonitor>),
 }
 
-/// The configuration.
-pub struct Config {
-    /// What to do about it.
-    pub step: Step,
-    /// The ConfigMap as it should be now.
-    pub in_force: ConfigMap,
-    /// The check, where one is due.
-    pub check: Option<(ConfigMap, RawObject<Pod>)>,
-    /// The name of the configuration that should be in force after this pass.
-    pub name: String,
-    /// What is odd about the configuration.
-    pub rendered: Rendered,
+impl Plan {
+    /// Adds the step that applies a child, or the obstacle that keeps it from being built.
+    fn apply<K, E: Into<Obstacle>>(
+        &mut self,
+        name: &'static str,
+        desired: Result<K, E>,
+        step: impl FnOnce(Box<K>) -> Step,
+    ) {
+        match desired {
+            Ok(desired) => self.steps.push(step(Box::new(desired))),
+            Err(obstacle) => self.obstacles.push((name, obstacle.into())),
+        }
+    }
+
+    /// Adds the configuration; returns the writes that follow those of the StatefulSet.
+    fn add_config(&mut self, planned: PlannedConfig) -> Vec<Step> {
+        self.steps.extend(planned.steps);
+        self.config = Some(planned.config);
+        self.pending = planned.pending;
+        planned.pod_steps
+    }
 }
 
-/// Decides. An error means that nothing can be made at all.
-pub fn plan(
-    controller: &Controller,
-    observed: &Observed,
-    delay: Duration,
-    now: Timestamp,
-) -> Result<Plan, Obstacle> {
-    let rendered = render_config(controller, observed);
-    let service_monitor = build_service_monitor(controller);
-    if controller.spec.external {
-        let config = rendered.map(|rendered| {
-            let is_in_force = observed.files() == Some(&rendered.files);
-            let step = if is_in_force { Step::Keep } else { Step::Write(None) };
-            settled(controller, observed, step, rendered)
-        });
-        return Ok(Plan { daemons: None, config, service_monitor, pending: None });
+/// Decides what to write for a Controller.
+pub fn plan(observed: &Observed, now: Timestamp) -> Plan {
+    let mut plan = Plan::default();
+    if observed.controller.spec.external {
+        plan_external(&mut plan, observed, now);
+    } else {
+        // The Services have longer names, and Kubernetes allows them longer ones by as much.
+        let name = names::workload(&observed.controller.name_any());
+        if let Err(problem) = check_stateful_set_name(&name) {
+            plan.obstacles.push(("Plan", Obstacle::Name { name, problem }));
+            return plan;
+        }
+        plan_daemons(&mut plan, observed, now);
     }
-    // The Services have longer names, and Kubernetes allows them longer ones by as much.
-    let name = names::workload(&controller.name_any());
-    if let Err(problem) = check_stateful_set_name(&name) {
-        return Err(Obstacle::Name { name, problem });
+    plan_service_monitor(&mut plan, observed);
+    plan
+}
+
+/// The cluster runs elsewhere: its daemons here are deleted, their volume stays, and clients get a configuration.
+fn plan_external(plan: &mut Plan, observed: &Observed, now: Timestamp) {
+    let stateful_set = owned(observed, observed.stateful_set.as_ref()).map(Step::DeleteStatefulSet);
+    let service = owned(observed, observed.service.as_ref()).map(Step::DeleteService);
+    let internal = owned(observed, observed.internal_service.as_ref()).map(Step::DeleteInternalService);
+    plan.steps.extend([stateful_set, service, internal].into_iter().flatten());
+    plan.steps.extend(delete_check(observed));
+    match render_config(observed) {
+        Ok(rendered) => {
+            plan.add_config(plan_external_config(observed, rendered, now));
+        }
+        Err(obstacle) => plan.obstacles.push(("Config", obstacle)),
     }
-    // What slurmctld starts with if the configuration cannot be made: the old one goes on.
+}
+
+/// The cluster runs here.
+fn plan_daemons(plan: &mut Plan, observed: &Observed, now: Timestamp) {
+    let controller = &observed.controller;
+    plan.apply("Internal Service", build_internal_service(controller), Step::ApplyInternalService);
+    plan.apply("Service", build_service(controller), Step::ApplyService);
+    let rendered = render_config(observed);
+    // While the desired configuration cannot be rendered, slurmctld starts with the one in force.
     let files = rendered.as_ref().ok().map(|rendered| &rendered.files).or(observed.files());
-    let stateful_set = match files {
-        Some(files) => build_daemons(controller, observed, files),
-        None => Err(Obstacle::NoConfig),
-    };
-    let mut pending = None;
-    let config = rendered.and_then(|rendered| {
-        let template = stateful_set.as_ref().ok().or(observed.stateful_set.as_deref());
-        let template = template.and_then(|set| set.as_json().pointer("/spec/template"));
-        let (config, waiting) = plan_config(controller, observed, rendered, template, delay, now)?;
-        pending = waiting;
-        Ok(config)
-    });
-    // Pods without the configuration that they are meant for may not come up: those that run go on.
-    let is_decided = match &config {
-        Ok(config) => matches!(config.step, Step::Keep | Step::Write(_)),
-        Err(_) => observed.stateful_set.is_none(),
-    };
-    let announcements =
-        config.as_ref().map_or(vec![], |config| announcements(controller, observed, config, now));
-    let daemons = Daemons {
-        service: build_service(controller).map_err(Obstacle::from),
-        internal_service: build_internal_service(controller).map_err(Obstacle::from),
-        stateful_set: match stateful_set {
-            Err(obstacle) => Workload::Blocked(obstacle),
-            Ok(_) if !is_decided => Workload::Leave,
-            Ok(_) if is_of_old_form(controller, observed) => Workload::Recreate,
-            Ok(set) => Workload::Apply(Box::new(set)),
-        },
-        marks: marks(controller, observed),
-        announcements,
-        stuck: stuck(observed),
-        ignored: ignored_persistence(controller, observed),
-    };
-    Ok(Plan { daemons: Some(daemons), config, service_monitor, pending })
-}
-
-fn render_config(controller: &Controller, observed: &Observed) -> Result<Rendered, Obstacle> {
-    let spec = &controller.spec;
-    if let Some(reference) = &spec.accounting_ref
-        && observed.accounting.is_none()
-    {
-        // Without its Accounting the cluster would go on, unaccounted.
-        return Err(MissingReference::Accounting(reference.name.clone()).into());
+    let stateful_set =
+        files.ok_or(Obstacle::NoConfig).and_then(|files| desired_stateful_set(observed, files));
+    let template = stateful_set.as_ref().ok().or(observed.stateful_set.as_deref());
+    let template = template.and_then(|set| set.as_json().pointer("/spec/template"));
+    let mut pod_steps = vec![];
+    match rendered.and_then(|rendered| plan_config(observed, rendered, template, now)) {
+        Ok(planned) => pod_steps = plan.add_config(planned),
+        Err(obstacle) => plan.obstacles.push(("Config", obstacle)),
     }
-    let config_maps = observed.config_maps.as_ref().map_err(Arc::clone)?;
-    for name in spec.config_map_names().into_iter().filter(|_| !spec.external) {
-        check_object_name(name).map_err(|problem| Obstacle::Misnamed(name.to_owned(), problem))?;
-        if !config_maps.contains_key(name) {
-            return Err(MissingReference::ConfigMap(name.to_owned()).into());
-        }
+    plan.steps.extend(active_labels(observed));
+    // Pods without the configuration that they were built for may not start, so the running ones stay until it is in force.
+    let is_settled = match &plan.config {
+        Some(config) => config.decision.is_in_force(),
+        None => observed.stateful_set.is_none(),
+    };
+    match stateful_set {
+        Ok(desired) if is_settled => plan.steps.extend(stateful_set_step(observed, desired)),
+        Ok(_) => {}
+        Err(obstacle) => plan.obstacles.push(("StatefulSet", obstacle)),
     }
-    let sources = Sources {
-        accounting: observed.accounting.as_deref(),
-        node_sets: &observed.node_sets,
-        config_maps,
-        in_force: observed.files(),
-    };
-    Ok(render(controller, &sources)?)
+    plan.steps.extend(pod_steps);
+    plan.steps.extend(stuck_pods(observed).into_iter().map(Step::DeletePod));
+    plan.ignored = ignored_persistence(observed);
 }
 
-fn build_daemons(
-    controller: &Controller,
-    observed: &Observed,
-    files: &Files,
-) -> Result<RawObject<StatefulSet>, Obstacle> {
-    let persistence = controller.spec.persistence.clone().unwrap_or_default();
-    if controller.spec.is_highly_available() {
-        let claim = persistence.existing_claim().filter(|_| persistence.enabled);
-        let claim = claim.ok_or(Obstacle::NothingShared)?;
-        if claim_template(observed).is_some() {
-            return Err(Obstacle::OwnVolume);
-        }
-        let shared = observed.shared_claim.as_ref().map_err(Arc::clone)?;
-        let modes = shared.as_ref().and_then(|claim| claim.spec.as_ref()?.access_modes.clone());
-        if modes.is_some_and(|modes| !modes.iter().any(|mode| mode == "ReadWriteMany")) {
-            return Err(Obstacle::NotShared(claim.to_owned()));
-        }
+fn plan_service_monitor(plan: &mut Plan, observed: &Observed) {
+    if let Some(desired) = build_service_monitor(&observed.controller) {
+        plan.steps.push(Step::ApplyServiceMonitor(Box::new(desired)));
+        return;
     }
-    let key_hash = |key: &Result<Secret, Arc<ReferenceError>>| match key {
-        Ok(secret) => Ok(secret.data.as_ref().map_or_else(String::new, |data| {
-            hash_values(&data.iter().map(|(key, value)| (key.clone(), &value.0)).collect())
-        })),
-        Err(error) => Err(Obstacle::Reference(error.clone())),
-    };
-    if let Err(error) = &observed.jwks {
-        return Err(Obstacle::Reference(error.clone()));
+    match &observed.service_monitor {
+        Ok(Some(live)) if is_controlled_by(&live.metadata, observed.controller.as_ref()) => {
+            plan.steps.push(Step::DeleteServiceMonitor(Box::new(live.clone())));
+        }
+        Ok(_) => {}
+        Err(error) => plan.obstacles.push(("ServiceMonitor", Obstacle::Reference(error.clone()))),
     }
-    let brought = observed.etc(controller, &Files::new());
-    let hashes = Hashes {
-        slurm_key: key_hash(&observed.slurm_key)?,
-        jwt_key: key_hash(&observed.jwt_key)?,
-        files: (!brought.is_empty()).then(|| hash_files(&brought)),
-    };
-    Ok(build_stateful_set(controller, files, hashes, observed.stateful_set.as_deref())?)
 }
 
-fn plan_config(
-    controller: &Controller,
-    observed: &Observed,
-    rendered: Rendered,
-    template: Option<&Value>,
-    delay: Duration,
-    now: Timestamp,
-) -> Result<(Config, Option<Pending>), Obstacle> {
-    let id =
-        hash_bytes(format!("{}{}", hash_files(&rendered.files), template.unwrap_or(&Value::Null)).as_bytes());
-    let (step, pending) = decide(&Situation {
-        id: &id,
-        is_in_force: observed.files() == Some(&rendered.files),
-        // One that is being restarted is no less worth keeping.
-        is_running: observed.files().is_some()
-            && (has_run(controller) || observed.pods.iter().any(|pod| is_ready(pod))),
-        check: observed.check.as_deref(),
-        pending: observed.pending.as_ref(),
-        delay,
-        now,
-    });
-    let check = match (&step, template) {
-        (Step::Check, Some(template)) => Some((
-            build_candidate(controller, rendered.files.clone()),
-            build_check(controller, template, &id)?,
-        )),
-        _ => None,
-    };
-    Ok((Config { check, ..settled(controller, observed, step, rendered) }, pending))
-}
-
-/// The configuration as it is in force after this pass.
-fn settled(controller: &Controller, observed: &Observed, step: Step, rendered: Rendered) -> Config {
-    let files = match step {
-        Step::Keep | Step::Write(_) => rendered.files.clone(),
-        Step::Settle(_) | Step::Check | Step::AwaitCheck(_) | Step::Refuse(_) => {
-            observed.files().cloned().unwrap_or_default()
-        }
-    };
-    let name = hash_files(&observed.etc(controller, &files));
-    Config { step, in_force: build_config(controller, files), check: None, name, rendered }
-}
-
-/// An operator before us named another Service, which Kubernetes does not let us change.
-fn is_of_old_form(controller: &Controller, observed: &Observed) -> bool {
-    observed.stateful_set.as_ref().is_some_and(|set| {
-        let service = set.spec.as_ref().and_then(|spec| spec.service_name.clone());
-        is_controlled_by(&set.metadata, controller)
-            && service != Some(names::internal_service(&controller.name_any()))
-    })
-}
-
-/// The claim template that slurmctld was made with.
-fn claim_template(observed: &Observed) -> Option<&PersistentVolumeClaim> {
-    observed.stateful_set.as_ref()?.spec.as_ref()?.volume_claim_templates.as_ref()?.first()
-}
-
-/// Claim templates never change, so neither does whether the state outlives the pod.
-fn ignored_persistence(controller: &Controller, observed: &Observed) -> Option<&'static str> {
-    let persistence = controller.spec.persistence.clone().unwrap_or_default();
-    observed.stateful_set.as_ref()?;
-    let claim = claim_template(observed).map(|claim| claim.spec.clone().unwrap_or_default());
-    let wants_claim = persistence.enabled && persistence.existing_claim().is_none();
-    match claim {
-        Some(_) if !wants_claim => {
-            Some("slurmctld keeps the volume that it was made with: persistence cannot change later")
-        }
-        None if wants_claim => Some("slurmctld gets no volume of its own: persistence cannot change later"),
-        Some(claim) => {
-            let wanted = persistence.claim_spec().ok()?;
-            let differs = wanted.storage_class_name.is_some()
-                && wanted.storage_class_name != claim.storage_class_name
-                || wanted.access_modes.is_some() && wanted.access_modes != claim.access_modes;
-            differs.then_some(
-                "slurmctld keeps the volume that it was made with: persistence cannot change later",
-            )
-        }
-        None => None,
-    }
+/// The live child, if this Controller controls it. Objects of other owners are never deleted.
+fn owned<K: Resource>(observed: &Observed, live: Option<&Arc<K>>) -> Option<Arc<K>> {
+    live.filter(|live| is_controlled_by(live.meta(), observed.controller.as_ref())).cloned()
 }
 
 #[cfg(test)]

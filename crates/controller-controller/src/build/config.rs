@@ -46,8 +46,8 @@ pub struct Rendered {
     pub warnings: Vec<String>,
 }
 
-/// Why there can be no configuration. Only an edit helps.
-#[derive(Debug, thiserror::Error)]
+/// Why the configuration cannot be rendered. Only an edit helps.
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum ConfigError {
     /// A value cannot be written down.
     #[error(transparent)]

@@ -6,12 +6,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use slinky_api::labels::{App, common_labels, selector_labels};
 use slinky_api::names::controller as names;
-use slinky_api::v1beta1::{Controller, MetricsEndpoint, ServiceMonitor as Wish};
+use slinky_api::v1beta1::{Controller, MetricsEndpoint, ServiceMonitor as MonitorSpec};
 
-/// What is read unless the user says otherwise.
+/// The endpoints that Prometheus scrapes if the spec names none.
 const PATHS: &[&str] = &["/metrics/jobs", "/metrics/nodes", "/metrics/partitions", "/metrics/scheduler"];
 
-/// The spec of a ServiceMonitor, which is the Prometheus operator's business.
+/// The spec of a ServiceMonitor, whose schema belongs to the Prometheus operator.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "monitoring.coreos.com",
@@ -22,43 +22,57 @@ const PATHS: &[&str] = &["/metrics/jobs", "/metrics/nodes", "/metrics/partitions
     derive = "PartialEq"
 )]
 pub struct ServiceMonitorSpec {
-    /// All of it.
+    /// All fields.
     #[serde(flatten)]
     pub fields: Map<String, Value>,
 }
 
-/// The ServiceMonitor `<name>-controller`; `None` if none is wanted, or if there is nothing of ours to read.
+/// True if the spec wants a ServiceMonitor.
+pub fn wants_service_monitor(controller: &Controller) -> bool {
+    monitor_spec(controller).is_some()
+}
+
+/// The ServiceMonitor `<name>-controller`, if the spec wants one.
 pub fn build_service_monitor(controller: &Controller) -> Option<ServiceMonitor> {
-    let metrics = controller.spec.metrics.as_ref().filter(|metrics| metrics.enabled)?;
-    let wish = metrics.service_monitor.as_ref().filter(|wish| wish.enabled && !controller.spec.external)?;
+    let monitor = monitor_spec(controller)?;
     let spec = json!({
         "selector": { "matchLabels": selector_labels(controller) },
         "namespaceSelector": { "matchNames": [controller.namespace()] },
-        "endpoints": endpoints(wish),
+        "endpoints": endpoints(monitor),
     });
     Some(ServiceMonitor {
         metadata: child_metadata(
             controller,
             &names::workload(&controller.name_any()),
-            merge_labels([Some(controller.labels()), wish.labels.as_ref(), Some(&common_labels(controller))]),
-            merge_annotations([Some(controller.annotations()), wish.annotations.as_ref()]),
+            merge_labels([
+                Some(controller.labels()),
+                monitor.labels.as_ref(),
+                Some(&common_labels(controller)),
+            ]),
+            merge_annotations([Some(controller.annotations()), monitor.annotations.as_ref()]),
         ),
         spec: ServiceMonitorSpec { fields: spec.as_object().cloned().unwrap_or_default() },
     })
 }
 
-fn endpoints(wish: &Wish) -> Vec<Value> {
-    let all = || PATHS.iter().map(|path| MetricsEndpoint { path: (*path).to_owned(), ..Default::default() });
-    let chosen = wish.endpoints.clone().filter(|endpoints| !endpoints.is_empty());
-    let endpoints = chosen.unwrap_or_else(|| all().collect());
-    endpoints.into_iter().map(|endpoint| describe(endpoint, wish)).collect()
+/// What the spec says of a ServiceMonitor, if it wants one. An external cluster has no slurmctld here to scrape.
+fn monitor_spec(controller: &Controller) -> Option<&MonitorSpec> {
+    let metrics = controller.spec.metrics.as_ref().filter(|metrics| metrics.enabled)?;
+    metrics.service_monitor.as_ref().filter(|monitor| monitor.enabled && !controller.spec.external)
 }
 
-fn describe(endpoint: MetricsEndpoint, wish: &Wish) -> Value {
+fn endpoints(monitor: &MonitorSpec) -> Vec<Value> {
+    let all = || PATHS.iter().map(|path| MetricsEndpoint { path: (*path).to_owned(), ..Default::default() });
+    let chosen = monitor.endpoints.clone().filter(|endpoints| !endpoints.is_empty());
+    let endpoints = chosen.unwrap_or_else(|| all().collect());
+    endpoints.into_iter().map(|endpoint| build_endpoint(endpoint, monitor)).collect()
+}
+
+fn build_endpoint(endpoint: MetricsEndpoint, monitor: &MonitorSpec) -> Value {
     let mut entry = json!({ "path": endpoint.path, "port": Controller::NAME, "scheme": "http" });
     let times = [
-        ("interval", endpoint.interval.or_else(|| wish.interval.clone())),
-        ("scrapeTimeout", endpoint.scrape_timeout.or_else(|| wish.scrape_timeout.clone())),
+        ("interval", endpoint.interval.or_else(|| monitor.interval.clone())),
+        ("scrapeTimeout", endpoint.scrape_timeout.or_else(|| monitor.scrape_timeout.clone())),
     ];
     for (key, time) in times {
         if let Some(time) = time.filter(|time| !time.is_empty()) {
@@ -90,30 +104,31 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_has_its_own_times_or_those_of_all() {
+    fn endpoint_times_default_to_those_of_the_monitor() {
         let endpoints = json!([
             { "path": "/metrics/jobs", "interval": "5s" },
             { "path": "/metrics/jobs-users-accts", "scrapeTimeout": "9s" },
         ]);
-        let wish = json!({ "enabled": true, "interval": "30s", "scrapeTimeout": "", "endpoints": endpoints });
+        let monitor =
+            json!({ "enabled": true, "interval": "30s", "scrapeTimeout": "", "endpoints": endpoints });
         let common = |path: &str| json!({ "path": path, "port": "slurmctld", "scheme": "http" });
         let mut expected = [common("/metrics/jobs"), common("/metrics/jobs-users-accts")];
         expected[0]["interval"] = json!("5s");
         expected[1]["interval"] = json!("30s");
         expected[1]["scrapeTimeout"] = json!("9s");
-        assert_eq!(build(&wish).unwrap().spec.fields["endpoints"], json!(expected));
+        assert_eq!(build(&monitor).unwrap().spec.fields["endpoints"], json!(expected));
     }
 
     #[rstest]
-    #[case::nothing_said(json!({}))]
-    #[case::no_metrics(json!({ "metrics": { "enabled": false, "serviceMonitor": { "enabled": true } } }))]
-    #[case::not_wanted(json!({ "metrics": { "enabled": true, "serviceMonitor": { "enabled": false } } }))]
-    #[case::metrics_alone(json!({ "metrics": { "enabled": true } }))]
-    #[case::elsewhere(json!({
+    #[case::unset(json!({}))]
+    #[case::metrics_disabled(json!({ "metrics": { "enabled": false, "serviceMonitor": { "enabled": true } } }))]
+    #[case::monitor_disabled(json!({ "metrics": { "enabled": true, "serviceMonitor": { "enabled": false } } }))]
+    #[case::monitor_unset(json!({ "metrics": { "enabled": true } }))]
+    #[case::external(json!({
         "external": true,
         "metrics": { "enabled": true, "serviceMonitor": { "enabled": true } },
     }))]
-    fn nobody_is_told_of_metrics_without_being_asked(#[case] change: Value) {
+    fn no_service_monitor_unless_the_spec_enables_it(#[case] change: Value) {
         assert_eq!(build_service_monitor(&controller(&change)), None);
     }
 }

@@ -1,4 +1,4 @@
-//! What keeps a child of a Controller from being made.
+//! Reasons why a child of a Controller cannot be built.
 
 use crate::build::ConfigError;
 use operator_runtime::references::ReferenceError;
@@ -7,49 +7,55 @@ use pod_builder::BuildError;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Why a child is not made.
-#[derive(Debug, thiserror::Error)]
+/// Why a child cannot be built. The live child stays as it is.
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum Obstacle {
-    /// Something that the spec refers to is not there.
+    /// A referenced object does not exist.
     #[error(transparent)]
     Missing(#[from] MissingReference),
-    /// Something that the spec refers to cannot be read.
+    /// A referenced object cannot be read.
     #[error(transparent)]
     Reference(#[from] Arc<ReferenceError>),
-    /// There can be no such configuration.
+    /// The configuration cannot be rendered, or slurmctld would refuse it.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// It cannot be built.
+    /// The spec does not make a valid child.
     #[error(transparent)]
-    Build(#[from] BuildError),
-    /// A ConfigMap cannot have this name.
+    Build(Arc<BuildError>),
+    /// A reference has a name that no ConfigMap can have.
     #[error("{0:?} cannot be the name of a ConfigMap ({1})")]
     Misnamed(String, &'static str),
-    /// Several daemons need a state that they share.
+    /// Standby daemons are enabled without a shared PersistentVolumeClaim.
     #[error("ha.enabled needs persistence.existingClaim to name a claim that all daemons can mount")]
     NothingShared,
-    /// Several daemons cannot mount the claim.
+    /// Only one pod at a time can mount the PersistentVolumeClaim.
     #[error(
         "ha.enabled needs a claim with access mode ReadWriteMany, which PersistentVolumeClaim {0} is not"
     )]
     NotShared(String),
-    /// Several daemons would each have a state of its own.
+    /// The StatefulSet has a claim template, so that each daemon would have a state of its own.
     #[error(
-        "ha.enabled needs a state that all daemons share, but slurmctld keeps the volume that it was made with: \
+        "ha.enabled needs a state that all daemons share, but slurmctld keeps the volume that it was created with: \
          persistence cannot change later"
     )]
     OwnVolume,
-    /// The children would have names that Kubernetes does not take.
+    /// The children would have names that Kubernetes does not accept.
     #[error("metadata.name: {name:?} cannot be the name of a StatefulSet ({problem})")]
     Name {
         /// The name of the StatefulSet.
         name: String,
-        /// What is wrong with it.
+        /// Why Kubernetes does not accept it.
         problem: &'static str,
     },
-    /// There is nothing that slurmctld could start with.
+    /// Neither the desired configuration nor one in force is available.
     #[error("slurmctld has no configuration to start with")]
     NoConfig,
+}
+
+impl From<BuildError> for Obstacle {
+    fn from(error: BuildError) -> Self {
+        Self::Build(Arc::new(error))
+    }
 }
 
 impl Classify for Obstacle {
@@ -64,7 +70,7 @@ impl Classify for Obstacle {
             | Self::OwnVolume
             | Self::Name { .. }
             | Self::NoConfig => Class::Invalid,
-            // Claims are not watched.
+            // PersistentVolumeClaims are not watched.
             Self::NotShared(_) => Class::Waiting(Duration::from_mins(1)),
         }
     }

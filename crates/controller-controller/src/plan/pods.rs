@@ -1,67 +1,54 @@
-//! What the pods of slurmctld are told: which of them is active, what to mount, and that it is over.
+//! Writes to slurmctld pods: the label of the active daemon, the annotation that makes kubelets sync mounted files, and
+//! the deletion of stuck pods.
 
-use super::Config;
-use crate::observe::{Observed, Report};
-use crate::rollout::Step;
-use crate::status::{UNCONFIRMED, confirmed, last_word};
+use super::Step;
+use crate::observe::Observed;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use slinky_api::labels::{CONTROLLER_ACTIVE, TRUE, annotations};
 use slinky_api::names::controller as names;
-use slinky_api::v1beta1::Controller;
 use std::sync::Arc;
 
-/// When kubelets that do not seem to have mounted a configuration are told again.
+/// After this long without a confirmation the annotation is written again.
 const REMINDER: SignedDuration = SignedDuration::from_secs(15);
 
-/// The label by which a StatefulSet tells which revision a pod is of.
+/// The label with which a StatefulSet names the revision of a pod.
 pub const POD_REVISION: &str = "controller-revision-hash";
 
-/// Clients are led to the active daemon. Without news the mark stays where it is.
-pub fn marks(controller: &Controller, observed: &Observed) -> Vec<(String, bool)> {
-    let name = controller.name_any();
-    let marked = observed.active_pod().map(|pod| pod.name_any());
+/// Moves the label that the client Service selects to the active daemon. While no daemon reports to be active, the label
+/// stays where it is.
+pub fn active_labels(observed: &Observed) -> Vec<Step> {
+    let name = observed.controller.name_any();
+    let labelled = observed.active_pod().map(|pod| pod.name_any());
     let active = match observed.active {
-        _ if !controller.spec.is_highly_available() => names::pod(&name, 0),
+        _ if !observed.controller.spec.is_highly_available() => names::pod(&name, 0),
         Some(ordinal) => names::pod(&name, ordinal),
-        None => marked.unwrap_or_else(|| names::pod(&name, 0)),
+        None => labelled.unwrap_or_else(|| names::pod(&name, 0)),
     };
     let pods = observed.pods.iter().map(|pod| (pod, pod.name_any() == active));
-    pods.filter(|(pod, active)| {
-        pod.labels().get(CONTROLLER_ACTIVE).map(String::as_str) != active.then_some(TRUE)
+    pods.filter(|(pod, is_active)| {
+        pod.labels().get(CONTROLLER_ACTIVE).map(String::as_str) != is_active.then_some(TRUE)
     })
-    .map(|(pod, active)| (pod.name_any(), active))
+    .map(|(pod, is_active)| Step::LabelPod { pod: pod.name_any(), is_active })
     .collect()
 }
 
-/// A kubelet looks at mounted files once a minute, and at once when its pod changes: so the pod is told.
-pub fn announcements(
-    controller: &Controller,
-    observed: &Observed,
-    config: &Config,
-    now: Timestamp,
-) -> Vec<(String, String)> {
-    let is_wanted = controller.spec.inplace_reconfigure
-        && matches!(config.step, Step::Keep | Step::Write(_))
-        && !confirmed(controller, &config.name)
-        && observed.report != Some(Report::Took(config.name.clone()));
-    if !is_wanted {
-        return vec![];
-    }
-    let gave_up = last_word(controller).is_some_and(|condition| condition.reason == UNCONFIRMED);
-    let due = |pod: &Pod| match announced(pod) {
-        Some((told, at)) if told == config.name => !gave_up && now.duration_since(at) > REMINDER,
+/// Makes kubelets mount the configuration of this hash now: a kubelet syncs mounted ConfigMaps once a minute, and at once
+/// when its pod changes. Written again after [`REMINDER`] unless `is_final`.
+pub fn config_annotations(observed: &Observed, config: &str, is_final: bool, now: Timestamp) -> Vec<Step> {
+    let is_due = |pod: &Pod| match annotated_config(pod) {
+        Some((annotated, at)) if annotated == config => !is_final && now.duration_since(at) > REMINDER,
         _ => true,
     };
-    let value = format!("{} {now}", config.name);
-    observed.pods.iter().filter(|pod| due(pod)).map(|pod| (pod.name_any(), value.clone())).collect()
+    let pods = observed.pods.iter().filter(|pod| is_due(pod));
+    pods.map(|pod| Step::AnnotatePod { pod: pod.name_any(), config: format!("{config} {now}") }).collect()
 }
 
-/// What a pod's kubelet was told, and when.
-fn announced(pod: &Pod) -> Option<(&str, Timestamp)> {
-    let (name, at) = pod.annotations().get(annotations::CONFIG)?.split_once(' ')?;
-    Some((name, at.parse().ok()?))
+/// The configuration in a pod's annotation, and when it was written.
+fn annotated_config(pod: &Pod) -> Option<(&str, Timestamp)> {
+    let (config, at) = pod.annotations().get(annotations::CONFIG)?.split_once(' ')?;
+    Some((config, at.parse().ok()?))
 }
 
 pub fn is_ready(pod: &Pod) -> bool {
@@ -69,20 +56,20 @@ pub fn is_ready(pod: &Pod) -> bool {
     conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
-/// Pods of an old revision that do not start. Kubernetes waits for them to be ready before it replaces them: a mistake
-/// that keeps slurmctld from starting could not be undone.
-pub fn stuck(observed: &Observed) -> Vec<Arc<Pod>> {
+/// Pods of an old revision that do not start. A StatefulSet waits for them to be ready before it replaces them, so that a
+/// mistake that keeps slurmctld from starting could not be undone.
+pub fn stuck_pods(observed: &Observed) -> Vec<Arc<Pod>> {
     let Some(set) = &observed.stateful_set else { return vec![] };
     let status = set.status.clone().unwrap_or_default();
-    let wanted = status.update_revision.filter(|_| status.observed_generation >= set.metadata.generation);
-    let Some(wanted) = wanted else { return vec![] };
-    let is_old = |pod: &Pod| pod.labels().get(POD_REVISION).is_some_and(|revision| *revision != wanted);
+    let desired = status.update_revision.filter(|_| status.observed_generation >= set.metadata.generation);
+    let Some(desired) = desired else { return vec![] };
+    let is_old = |pod: &Pod| pod.labels().get(POD_REVISION).is_some_and(|revision| *revision != desired);
     let pods = observed.pods.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none());
-    pods.filter(|pod| is_old(pod) && !is_ready(pod) && is_waiting(pod)).cloned().collect()
+    pods.filter(|pod| is_old(pod) && !is_ready(pod) && !is_running(pod)).cloned().collect()
 }
 
-/// True if no container of the pod's own runs.
-fn is_waiting(pod: &Pod) -> bool {
+/// True if a container of the pod runs, init containers aside.
+fn is_running(pod: &Pod) -> bool {
     let statuses = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
-    statuses.into_iter().all(|status| status.state.as_ref().is_none_or(|state| state.running.is_none()))
+    statuses.into_iter().any(|status| status.state.as_ref().is_some_and(|state| state.running.is_some()))
 }

@@ -1,0 +1,95 @@
+//! Plans the StatefulSet of slurmctld.
+
+use super::{Obstacle, Step};
+use crate::build::{Files, Hashes, build_stateful_set};
+use crate::observe::Observed;
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret};
+use kube::ResourceExt;
+use operator_runtime::RawObject;
+use operator_runtime::references::ReferenceError;
+use pod_builder::{hash_files, hash_values};
+use slinky_api::names::controller as names;
+use slinky_api::ownership::is_controlled_by;
+use std::sync::Arc;
+
+/// The StatefulSet that runs with these generated files.
+pub fn desired_stateful_set(observed: &Observed, files: &Files) -> Result<RawObject<StatefulSet>, Obstacle> {
+    check_shared_state(observed)?;
+    let key_hash = |key: &Result<Secret, Arc<ReferenceError>>| match key {
+        Ok(secret) => Ok(secret.data.as_ref().map_or_else(String::new, |data| {
+            hash_values(&data.iter().map(|(key, value)| (key.clone(), &value.0)).collect())
+        })),
+        Err(error) => Err(Obstacle::Reference(error.clone())),
+    };
+    if let Err(error) = &observed.jwks {
+        return Err(Obstacle::Reference(error.clone()));
+    }
+    let user_files = observed.etc(&Files::new());
+    let hashes = Hashes {
+        slurm_key: key_hash(&observed.slurm_key)?,
+        jwt_key: key_hash(&observed.jwt_key)?,
+        files: (!user_files.is_empty()).then(|| hash_files(&user_files)),
+    };
+    Ok(build_stateful_set(&observed.controller, files, hashes, observed.stateful_set.as_deref())?)
+}
+
+/// Standby daemons need a state directory that all of them mount.
+fn check_shared_state(observed: &Observed) -> Result<(), Obstacle> {
+    let spec = &observed.controller.spec;
+    if !spec.is_highly_available() {
+        return Ok(());
+    }
+    let persistence = spec.persistence.clone().unwrap_or_default();
+    let claim = persistence.existing_claim().filter(|_| persistence.enabled);
+    let claim = claim.ok_or(Obstacle::NothingShared)?;
+    if claim_template(observed).is_some() {
+        return Err(Obstacle::OwnVolume);
+    }
+    let shared = observed.shared_claim.as_ref().map_err(Arc::clone)?;
+    let modes = shared.as_ref().and_then(|claim| claim.spec.as_ref()?.access_modes.clone());
+    if modes.is_some_and(|modes| !modes.iter().any(|mode| mode == "ReadWriteMany")) {
+        return Err(Obstacle::NotShared(claim.to_owned()));
+    }
+    Ok(())
+}
+
+/// Applies the StatefulSet. One with another Service name was created by an earlier operator; that field is immutable, so
+/// the StatefulSet is deleted without its pods, and the next reconcile creates one that adopts them.
+pub fn stateful_set_step(observed: &Observed, desired: RawObject<StatefulSet>) -> Option<Step> {
+    let controller = observed.controller.as_ref();
+    let Some(live) = &observed.stateful_set else { return Some(Step::ApplyStatefulSet(Box::new(desired))) };
+    let service = live.spec.as_ref().and_then(|spec| spec.service_name.clone());
+    let is_of_old_form = is_controlled_by(&live.metadata, controller)
+        && service != Some(names::internal_service(&controller.name_any()));
+    if !is_of_old_form {
+        return Some(Step::ApplyStatefulSet(Box::new(desired)));
+    }
+    live.metadata.deletion_timestamp.is_none().then(|| Step::OrphanPods(live.clone()))
+}
+
+/// The claim template that the StatefulSet was created with.
+fn claim_template(observed: &Observed) -> Option<&PersistentVolumeClaim> {
+    observed.stateful_set.as_ref()?.spec.as_ref()?.volume_claim_templates.as_ref()?.first()
+}
+
+/// A change of `persistence` that has no effect, because the claim templates of a StatefulSet are immutable.
+pub fn ignored_persistence(observed: &Observed) -> Option<&'static str> {
+    const KEPT: &str = "slurmctld keeps the volume that it was created with: persistence cannot change later";
+    let persistence = observed.controller.spec.persistence.clone().unwrap_or_default();
+    observed.stateful_set.as_ref()?;
+    let claim = claim_template(observed).map(|claim| claim.spec.clone().unwrap_or_default());
+    let wants_claim = persistence.enabled && persistence.existing_claim().is_none();
+    match claim {
+        Some(_) if !wants_claim => Some(KEPT),
+        None if wants_claim => Some("slurmctld gets no volume of its own: persistence cannot change later"),
+        Some(claim) => {
+            let desired = persistence.claim_spec().ok()?;
+            let differs = desired.storage_class_name.is_some()
+                && desired.storage_class_name != claim.storage_class_name
+                || desired.access_modes.is_some() && desired.access_modes != claim.access_modes;
+            differs.then_some(KEPT)
+        }
+        None => None,
+    }
+}
