@@ -1,6 +1,6 @@
 //! Objects that the tests of several modules start from.
 
-use crate::build::Files;
+use crate::build::{Files, Reconfiguration};
 use crate::observe::Observed;
 use crate::plan::{ConfigPlan, Confirmation, Decision};
 use jiff::Timestamp;
@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use operator_runtime::RawObject;
 use serde_json::{Value, json};
 use slinky_api::conditions::CONFIGURED;
-use slinky_api::labels::annotations::LAST_APPLIED;
+use slinky_api::labels::annotations::{LAST_APPLIED, RECONFIGURATION};
 use slinky_api::v1beta1::{Accounting, Controller, ControllerStatus, NodeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -157,6 +157,14 @@ pub fn running(change: &Value, files: &Files) -> Observed {
         pods: vec![pod(0, true, &json!({}))],
         ..observed(change)
     }
+}
+
+/// The state in which the ConfigMap has this record.
+pub fn with_record(mut observed: Observed, record: &Reconfiguration) -> Observed {
+    let config = Arc::make_mut(observed.config.as_mut().unwrap());
+    let value = (RECONFIGURATION.to_owned(), record.to_annotation());
+    config.metadata.annotations = Some([value].into());
+    observed
 }
 
 /// The decisions about a configuration without findings.

@@ -5,39 +5,23 @@ mod report;
 pub use report::Report;
 
 use crate::active::ActiveDaemons;
-use crate::build::{Files, ServiceMonitor, check_name, wants_service_monitor};
+use crate::build::{Files, Reconfiguration, ServiceMonitor, check_name, wants_service_monitor};
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::runtime::reflector::Store;
 use kube::{Api, Client, ResourceExt};
 use operator_runtime::apply::Object;
 use operator_runtime::references::{ReferenceError, resolve_key};
 use operator_runtime::{PerObject, RawObject, cached_or_live, find};
 use pod_builder::hash_files;
-use slinky_api::conditions::{self, CONFIGURED};
 use slinky_api::labels::{APP_INSTANCE, APP_NAME, App, CONTROLLER_ACTIVE};
 use slinky_api::names::{check_object_name, controller as names};
 use slinky_api::v1beta1::{Accounting, Controller, NodeSet};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// Reason of `Configured` when slurmctld runs with the configuration.
-pub const APPLIED: &str = "Applied";
-/// Reason of `Configured` while slurmctld is expected to read the configuration.
-pub const RECONFIGURING: &str = "Reconfiguring";
-/// Reason of `Configured` when slurmctld refused to read the configuration.
-pub const FAILED: &str = "ReconfigureFailed";
-/// Reason of `Configured` when no reconfigure container confirmed the configuration in time.
-pub const UNCONFIRMED: &str = "Unconfirmed";
-
-/// The part of a configuration's hash that messages show.
-pub fn short_hash(config: &str) -> &str {
-    config.get(..12).unwrap_or(config)
-}
 
 /// What [`observe`] reads from: the API server, caches, state of this process and settings.
 pub struct Inputs {
@@ -154,25 +138,22 @@ impl Observed {
         self.pods.iter().find(|pod| pod.labels().contains_key(CONTROLLER_ACTIVE))
     }
 
-    /// The condition `Configured` of the last reconcile.
-    pub fn configured(&self) -> Option<&Condition> {
-        conditions::find(&self.controller.status.as_ref()?.conditions, CONFIGURED)
+    /// The recorded progress of the configuration in force.
+    pub fn reconfiguration(&self) -> Option<Reconfiguration> {
+        Reconfiguration::of(self.config.as_ref()?)
     }
 
-    /// True if the status says that slurmctld runs with this configuration.
-    pub fn is_confirmed(&self, config: &str) -> bool {
-        self.configured().is_some_and(|condition| {
-            condition.reason == APPLIED && condition.message.contains(short_hash(config))
-        })
+    /// True if slurmctld confirmed that it runs with the configuration of this hash.
+    pub fn is_confirmed(&self, hash: &str) -> bool {
+        self.reconfiguration() == Some(Reconfiguration::Confirmed { config: hash.to_owned() })
     }
 
-    /// Since when slurmctld has been expected to read this configuration.
-    pub fn awaited_since(&self, config: &str) -> Option<Timestamp> {
-        let is_about_it = |condition: &&Condition| {
-            [RECONFIGURING, FAILED, UNCONFIRMED].contains(&condition.reason.as_str())
-                && condition.message.contains(short_hash(config))
-        };
-        self.configured().filter(is_about_it).map(|condition| condition.last_transition_time.0)
+    /// Since when slurmctld has been expected to read the configuration of this hash.
+    pub fn awaited_since(&self, hash: &str) -> Option<Timestamp> {
+        match self.reconfiguration()? {
+            Reconfiguration::Awaited { config, since } if config == hash => Some(since),
+            Reconfiguration::Awaited { .. } | Reconfiguration::Confirmed { .. } => None,
+        }
     }
 }
 

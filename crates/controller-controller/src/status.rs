@@ -1,7 +1,7 @@
 //! Computes the status of a Controller from the plan and its outcome.
 
 use crate::execute::{Monitoring, Outcome};
-use crate::observe::{APPLIED, FAILED, Observed, RECONFIGURING, UNCONFIRMED, short_hash};
+use crate::observe::Observed;
 use crate::plan::{ConfigPlan, Confirmation, Decision, Plan, STARTING, has_run};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -10,6 +10,14 @@ use pod_builder::{Rollout, stateful_set_rollout};
 use slinky_api::conditions::{self, CONFIGURED, ConditionUpdate, MONITORED, Summary, set, summarise};
 use slinky_api::v1beta1::{Controller, ControllerStatus};
 
+/// Reason of [`CONFIGURED`] when slurmctld runs with the configuration.
+const APPLIED: &str = "Applied";
+/// Reason of [`CONFIGURED`] while slurmctld is expected to read the configuration.
+const RECONFIGURING: &str = "Reconfiguring";
+/// Reason of [`CONFIGURED`] when slurmctld refused to read the configuration.
+const FAILED: &str = "ReconfigureFailed";
+/// Reason of [`CONFIGURED`] when no reconfigure container confirmed the configuration in time.
+const UNCONFIRMED: &str = "Unconfirmed";
 /// Reason of [`CONFIGURED`] while a change waits for further changes.
 const PENDING: &str = "Pending";
 /// Reason of [`CONFIGURED`] while a check pod tries a change.
@@ -24,16 +32,10 @@ pub fn status(observed: &Observed, plan: &Plan, outcome: &Outcome, now: Timestam
     let controller = observed.controller.as_ref();
     let mut status = controller.status.clone().unwrap_or_default();
     let generation = controller.metadata.generation;
-    let configured = plan.config.as_ref().filter(|_| !controller.spec.external);
-    let configured = configured.map(|config| (config, configured_condition(controller, config, outcome)));
+    let config = plan.config.as_ref().filter(|_| !controller.spec.external);
+    let configured = config.map(|config| configured_condition(controller, config, outcome));
     match &configured {
-        Some((config, condition)) => {
-            // The transition time is the time since which slurmctld has been expected to read this configuration.
-            if condition.reason == RECONFIGURING && observed.awaited_since(&config.hash).is_none() {
-                conditions::remove(&mut status.conditions, CONFIGURED);
-            }
-            set(&mut status.conditions, condition.clone(), generation, now);
-        }
+        Some(condition) => set(&mut status.conditions, condition.clone(), generation, now),
         None if controller.spec.external => conditions::remove(&mut status.conditions, CONFIGURED),
         // The configuration in force stays in force; the summary says why it is not changed.
         None => {}
@@ -42,7 +44,7 @@ pub fn status(observed: &Observed, plan: &Plan, outcome: &Outcome, now: Timestam
         Some(monitoring) => set(&mut status.conditions, monitored_condition(monitoring), generation, now),
         None => conditions::remove(&mut status.conditions, MONITORED),
     }
-    let summary = summary(controller, plan, outcome, configured.map(|(_, condition)| condition));
+    let summary = summary(controller, plan, outcome, configured);
     summarise(&mut status.conditions, &summary, generation, now);
     status
 }
@@ -81,6 +83,11 @@ fn configured_condition(controller: &Controller, config: &ConfigPlan, outcome: &
     let notes = config.refused_node_sets.iter().chain(&config.warnings);
     let message = [message].iter().chain(notes).map(String::as_str).collect::<Vec<_>>().join("; ");
     ConditionUpdate { type_: CONFIGURED, status: holds.into(), reason, message }
+}
+
+/// The part of a configuration's hash that messages show.
+fn short_hash(config: &str) -> &str {
+    config.get(..12).unwrap_or(config)
 }
 
 /// Whether slurmctld runs with the configuration in force.

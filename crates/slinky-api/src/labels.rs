@@ -72,6 +72,8 @@ pub mod annotations {
     /// On slurmctld pods: the configuration to mount; its change makes the kubelet resync. On a configuration check: the
     /// checked configuration.
     pub const CONFIG: &str = "controller.slinky.slurm.net/config";
+    /// On the ConfigMap of slurmctld's configuration: whether slurmctld has confirmed it, or since when that is awaited.
+    pub const RECONFIGURATION: &str = "controller.slinky.slurm.net/reconfiguration";
     /// On workloads and their pods: hash of the start-up inputs that the other hashes do not cover.
     pub const CONTENT_HASH: &str = "slinky.slurm.net/content-hash";
     /// On pods: hash of slurmdbd.conf.

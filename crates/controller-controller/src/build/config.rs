@@ -1,8 +1,10 @@
 //! The ConfigMap with the configuration of slurmctld, which gives it to all other daemons.
 
+use super::reconfiguration::Reconfiguration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
 use pod_builder::{child_metadata, merge_annotations, merge_labels};
+use slinky_api::labels::annotations::RECONFIGURATION;
 use slinky_api::labels::common_labels;
 use slinky_api::names::{self, SLURMDBD_PORT, service_host};
 use slinky_api::v1beta1::{Accounting, Controller, LocalObjectReference, NodeSet};
@@ -98,8 +100,12 @@ pub fn render(controller: &Controller, sources: &Sources<'_>) -> Result<Rendered
     Ok(Rendered { files: kept_if_equal(files, sources.in_force), refused_node_sets, warnings })
 }
 
-/// The ConfigMap `<name>-config` with these files.
-pub fn build_config(controller: &Controller, files: Files) -> ConfigMap {
+/// The ConfigMap `<name>-config` with these files, and the progress of their reconfigure.
+pub fn build_config(
+    controller: &Controller,
+    files: Files,
+    reconfiguration: Option<&Reconfiguration>,
+) -> ConfigMap {
     // A cluster that runs elsewhere has no pods, so the pods' metadata is free for its only child.
     let template = controller.spec.template.clone().unwrap_or_default().metadata.unwrap_or_default();
     let (labels, annotations) = if controller.spec.external {
@@ -107,12 +113,16 @@ pub fn build_config(controller: &Controller, files: Files) -> ConfigMap {
     } else {
         (Some(controller.labels()), Some(controller.annotations()))
     };
+    let mut annotations = merge_annotations([annotations]);
+    if let Some(reconfiguration) = reconfiguration {
+        annotations.insert(RECONFIGURATION.to_owned(), reconfiguration.to_annotation());
+    }
     ConfigMap {
         metadata: child_metadata(
             controller,
             &names::controller::config(&controller.name_any()),
             merge_labels([labels, Some(&common_labels(controller))]),
-            merge_annotations([annotations]),
+            annotations,
         ),
         data: Some(files),
         immutable: Some(false),

@@ -3,7 +3,9 @@
 use super::pods::{config_annotations, is_ready};
 use super::rollout::{Decision, Situation, decide};
 use super::{Obstacle, Step, owned};
-use crate::build::{Files, Rendered, Sources, build_candidate, build_check, build_config, render};
+use crate::build::{
+    Files, Reconfiguration, Rendered, Sources, build_candidate, build_check, build_config, render,
+};
 use crate::observe::{Observed, PendingChange, Report};
 use jiff::{SignedDuration, Timestamp};
 use operator_runtime::MissingReference;
@@ -159,7 +161,20 @@ fn planned(
         Some(unconfirmed) => config_annotations(observed, &hash, *unconfirmed == Confirmation::TimedOut, now),
     };
     let confirmation = confirmation.filter(|_| has_started(observed));
-    steps.push(Step::ApplyConfig(Box::new(build_config(&observed.controller, files))));
+    let record = match &confirmation {
+        Some(Confirmation::Confirmed) => Some(Reconfiguration::Confirmed { config: hash.clone() }),
+        Some(_) => {
+            let since = observed.awaited_since(&hash).unwrap_or(now);
+            Some(Reconfiguration::Awaited { config: hash.clone(), since })
+        }
+        // While a change is pending, the record of the configuration in force stays.
+        None if spec.inplace_reconfigure && !decision.is_in_force() => {
+            observed.reconfiguration().filter(|record| record.config() == hash)
+        }
+        None => None,
+    };
+    let config_map = build_config(&observed.controller, files, record.as_ref());
+    steps.push(Step::ApplyConfig(Box::new(config_map)));
     let config = ConfigPlan { decision, hash, confirmation, refused_node_sets, warnings };
     PlannedConfig { config, steps, pod_steps, pending }
 }

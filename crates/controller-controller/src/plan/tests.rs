@@ -1,6 +1,7 @@
 //! The plan for complete, incomplete and changed inputs.
 
 mod confirmation;
+mod messages;
 mod pods;
 
 use super::*;

@@ -85,7 +85,7 @@ fn everything() {
 #[test]
 fn the_config_map() {
     let files = texts(&[("slurm.conf", "A=1")]);
-    insta::assert_yaml_snapshot!(build_config(&controller(&json!({})), files));
+    insta::assert_yaml_snapshot!(build_config(&controller(&json!({})), files, None));
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn of_a_cluster_elsewhere_clients_learn_where_it_is() {
         in_force: None,
     };
     let files = render(&controller, &sources).unwrap().files;
-    insta::assert_yaml_snapshot!(build_config(&controller, files));
+    insta::assert_yaml_snapshot!(build_config(&controller, files, None));
 }
 
 #[rstest]

@@ -2,7 +2,8 @@
 
 use super::super::pods::{POD_REVISION, stuck_pods};
 use super::{files, plan_now};
-use crate::fixture::{high_availability, observed, pod, running, second, stateful_set, with_configured};
+use crate::build::Reconfiguration;
+use crate::fixture::{high_availability, observed, pod, running, second, stateful_set, with_record};
 use crate::observe::{Observed, Report};
 use crate::plan::{Plan, Step, plan};
 use k8s_openapi::api::core::v1::Pod;
@@ -81,16 +82,15 @@ fn annotated(config: &str, at: i64) -> Arc<Pod> {
 }
 
 #[rstest]
-#[case::never_annotated(pod(0, true, &json!({})), "Reconfiguring", true)]
-#[case::other_configuration(annotated("other", 99), "Reconfiguring", true)]
-#[case::recently(annotated("", 90), "Reconfiguring", false)]
-#[case::before_the_reminder_interval(annotated("", 84), "Reconfiguring", true)]
-#[case::after_the_timeout(annotated("", 84), "Unconfirmed", false)]
-#[case::other_configuration_after_the_timeout(annotated("other", 0), "Unconfirmed", true)]
-#[case::confirmed(pod(0, true, &json!({})), "Applied", false)]
-fn pods_are_annotated_again_until_slurmctld_confirms_or_the_timeout(
+#[case::never_annotated(pod(0, true, &json!({})), 100, true)]
+#[case::other_configuration(annotated("other", 99), 100, true)]
+#[case::recently(annotated("", 90), 100, false)]
+#[case::reminder_is_due(annotated("", 84), 100, true)]
+#[case::after_the_timeout(annotated("", 84), 181, false)]
+#[case::other_configuration_after_the_timeout(annotated("other", 0), 181, true)]
+fn pods_are_annotated_again_until_the_timeout(
     #[case] mut pod: Arc<Pod>,
-    #[case] reason: &str,
+    #[case] now: i64,
     #[case] is_annotated: bool,
 ) {
     let (observed, hash) = in_force();
@@ -99,11 +99,17 @@ fn pods_are_annotated_again_until_slurmctld_confirms_or_the_timeout(
     {
         text.insert_str(0, &hash);
     }
-    let controller = with_configured((*observed.controller).clone(), reason, &hash, second(0));
-    let now = second(if reason == "Unconfirmed" { 181 } else { 100 });
-    let plan = plan(&Observed { controller: Arc::new(controller), pods: vec![pod], ..observed }, now);
-    let expected = is_annotated.then(|| ("slurm-controller-0".to_owned(), format!("{hash} {now}")));
-    assert_eq!(annotations_of(plan), expected.into_iter().collect::<Vec<_>>());
+    let record = Reconfiguration::Awaited { config: hash.clone(), since: second(0) };
+    let observed = Observed { pods: vec![pod], ..with_record(observed, &record) };
+    let expected = is_annotated.then(|| ("slurm-controller-0".to_owned(), format!("{hash} {}", second(now))));
+    assert_eq!(annotations_of(plan(&observed, second(now))), expected.into_iter().collect::<Vec<_>>());
+}
+
+#[test]
+fn confirmed_configuration_needs_no_annotation() {
+    let (observed, hash) = in_force();
+    let confirmed = with_record(observed, &Reconfiguration::Confirmed { config: hash });
+    assert_eq!(annotations_of(plan_now(&confirmed)), []);
 }
 
 #[rstest]

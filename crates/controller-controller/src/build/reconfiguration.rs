@@ -1,0 +1,82 @@
+//! The progress of an in-place reconfigure, kept in an annotation of the ConfigMap with the configuration.
+//!
+//! The annotation is written together with the files that it is about, and outlives this process. It reads
+//! `<hash> <time>` while a confirmation is awaited, and `<hash> confirmed` afterwards.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::ResourceExt;
+use slinky_api::labels::annotations;
+
+const CONFIRMED: &str = "confirmed";
+
+/// Whether slurmctld has read a configuration in place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reconfiguration {
+    /// slurmctld is expected to read the configuration.
+    Awaited {
+        /// Hash of the configuration.
+        config: String,
+        /// When it came into force.
+        since: Timestamp,
+    },
+    /// slurmctld runs with the configuration.
+    Confirmed {
+        /// Hash of the configuration.
+        config: String,
+    },
+}
+
+impl Reconfiguration {
+    /// Reads the annotation. `None` if it is missing or malformed: then the configuration has to be confirmed again.
+    pub fn of(config_map: &ConfigMap) -> Option<Self> {
+        let (config, state) = config_map.annotations().get(annotations::RECONFIGURATION)?.split_once(' ')?;
+        let config = config.to_owned();
+        if state == CONFIRMED {
+            return Some(Self::Confirmed { config });
+        }
+        Some(Self::Awaited { config, since: state.parse().ok()? })
+    }
+
+    /// Hash of the configuration.
+    pub fn config(&self) -> &str {
+        match self {
+            Self::Awaited { config, .. } | Self::Confirmed { config } => config,
+        }
+    }
+
+    /// The value of the annotation.
+    pub fn to_annotation(&self) -> String {
+        match self {
+            Self::Awaited { config, since } => format!("{config} {since}"),
+            Self::Confirmed { config } => format!("{config} {CONFIRMED}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::build::build_config;
+    use crate::fixture::{controller, second, texts};
+    use rstest::rstest;
+    use serde_json::json;
+
+    #[rstest]
+    #[case::awaited(Reconfiguration::Awaited { config: "a1".to_owned(), since: second(0) })]
+    #[case::confirmed(Reconfiguration::Confirmed { config: "a1".to_owned() })]
+    fn record_is_read_back_from_the_config_map(#[case] record: Reconfiguration) {
+        let config_map = build_config(&controller(&json!({})), texts(&[]), Some(&record));
+        assert_eq!(Reconfiguration::of(&config_map), Some(record));
+    }
+
+    #[rstest]
+    #[case::missing(json!({}))]
+    #[case::no_state(json!({ annotations::RECONFIGURATION: "a1" }))]
+    #[case::unknown_state(json!({ annotations::RECONFIGURATION: "a1 perhaps" }))]
+    fn malformed_record_counts_as_none(#[case] annotations: serde_json::Value) {
+        let mut config_map = ConfigMap::default();
+        config_map.metadata.annotations = serde_json::from_value(annotations).unwrap();
+        assert_eq!(Reconfiguration::of(&config_map), None);
+    }
+}
