@@ -1,15 +1,15 @@
-# Starts slurmctld with a configuration that is not in force yet, apart from the cluster, to see whether it would take
-# it. Exit 0: it would, or this place is no judge. Exit 3: it would not; the reason is the termination message.
+# Starts slurmctld with a configuration that is not in force yet, isolated from the cluster. Exit 0: slurmctld accepts the
+# configuration, or the check is inconclusive. Exit 3: slurmctld refuses it; the reason is the termination message.
 set -euo pipefail
 
 candidate=/etc/slurm
 running=/mnt/running
 seconds=5
 
-# What ties a configuration to its place: other hosts, the cluster's state, the log, the accounting database.
-place='slurmctldhost|slurmctldaddr|slurmctldlogfile|slurmschedlogfile|slurmctldpidfile|statesavelocation|accountingstorage[a-z]*'
+# Options that tie a configuration to its cluster: hosts, state, logs, the accounting database.
+cluster_options='slurmctldhost|slurmctldaddr|slurmctldlogfile|slurmschedlogfile|slurmctldpidfile|statesavelocation|accountingstorage[a-z]*'
 
-# Prints what slurmctld said; succeeds if it came up.
+# Prints the output of slurmctld; succeeds if it became primary.
 try() {
 	local work
 	work="$(mktemp -d)"
@@ -18,7 +18,7 @@ try() {
 		cp -L "$1"/* "$work"
 	fi
 	chmod -R u+w "$work"
-	sed -E -i "/^[[:space:]]*($place)[[:space:]]*=/Id" "$work/slurm.conf"
+	sed -E -i "/^[[:space:]]*($cluster_options)[[:space:]]*=/Id" "$work/slurm.conf"
 	mkdir "$work/state"
 	cat >> "$work/slurm.conf" <<-END
 
@@ -41,16 +41,16 @@ try() {
 	grep -q 'Running as primary controller' "$work/log"
 }
 
-if said="$(try "$candidate")"; then
-	echo "slurmctld takes the new configuration"
+if output="$(try "$candidate")"; then
+	echo "slurmctld accepts the new configuration"
 	exit 0
 fi
-echo "$said"
+echo "$output"
 if ! try "$running" > /dev/null; then
-	echo "slurmctld does not start here with the configuration that is in force either: this place is no judge"
+	echo "slurmctld does not start in this pod with the configuration in force either: the check is inconclusive"
 	exit 0
 fi
-grep -E 'fatal|error' <<< "$said" |
+grep -E 'fatal|error' <<< "$output" |
 	sed -E 's/^slurmctld: //; s/^\[[^]]*\] //' |
 	awk '!seen[$0]++' |
 	tail -n 5 |

@@ -1,4 +1,4 @@
-//! The children of a Controller. Pure.
+//! Builds the children of a Controller. No I/O.
 
 mod config;
 mod config_check;

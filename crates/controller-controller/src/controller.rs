@@ -31,7 +31,7 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(2);
 /// How often the controller checks whether the ServiceMonitor CRD has been installed.
 const MONITOR_INTERVAL: Duration = Duration::from_mins(5);
 
-/// What a reconcile works with.
+/// Everything that a reconcile works with.
 pub struct Context {
     scope: Scope,
     inputs: Inputs,
@@ -220,7 +220,7 @@ fn requeue_after(plan: &Plan, outcome: &Outcome) -> Option<Duration> {
         (_, Some(Confirmation::Awaited | Confirmation::Refused(_))) => Some(REPORT_INTERVAL),
         _ => None,
     });
-    // The next plan decides what follows from it.
+    // The next plan decides how the change proceeds without a check.
     let rejection = outcome.check_rejection.as_ref().map(|_| Duration::ZERO);
     let monitor = (outcome.monitoring == Some(Monitoring::NotInstalled)).then_some(MONITOR_INTERVAL);
     [config, rejection, monitor].into_iter().flatten().min()

@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What [`observe`] reads from: the API server, caches, state of this process and settings.
+/// The sources of [`observe`]: the API server, caches, state of this process and settings.
 pub struct Inputs {
     /// Reads objects that no cache holds.
     pub client: Client,

@@ -1,4 +1,4 @@
-//! Decides what to write for a Controller, in which order. No I/O, no clock: the same state and time give the same plan.
+//! Decides which writes a Controller needs, in which order. No I/O, no clock: the same state and time give the same plan.
 
 mod config;
 mod daemons;
@@ -24,7 +24,7 @@ use slinky_api::names::{check_stateful_set_name, controller as names};
 use slinky_api::ownership::is_controlled_by;
 use std::sync::Arc;
 
-/// What to write for a Controller.
+/// The writes that a Controller needs, and the decisions behind them.
 #[derive(Debug, Default)]
 pub struct Plan {
     /// The writes, in the order in which they are performed.
@@ -114,7 +114,7 @@ impl Plan {
     }
 }
 
-/// Decides what to write for a Controller.
+/// Decides which writes a Controller needs.
 pub fn plan(observed: &Observed, now: Timestamp) -> Plan {
     let mut plan = Plan::default();
     if observed.controller.spec.external {
@@ -132,7 +132,7 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan {
     plan
 }
 
-/// The cluster runs elsewhere: its daemons here are deleted, their volume stays, and clients get a configuration.
+/// The cluster is external: its daemons here are deleted, their volume stays, and clients get a configuration.
 fn plan_external(plan: &mut Plan, observed: &Observed, now: Timestamp) {
     let stateful_set = owned(observed, observed.stateful_set.as_ref()).map(Step::DeleteStatefulSet);
     let service = owned(observed, observed.service.as_ref()).map(Step::DeleteService);

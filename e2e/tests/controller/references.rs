@@ -100,7 +100,7 @@ async fn standby_slurmctlds_need_a_shared_volume() -> Result<()> {
     apply_claim(&env, "ReadWriteOnce").await?;
     apply_controller(&env, NAME, ha(json!({ "enabled": true, "existingClaim": "shared" }))).await?;
     let message = wait_for_degraded(&env, "ClaimNotShared").await?;
-    assert!(message.contains("ReadWriteMany, which PersistentVolumeClaim shared is not"), "{message}");
+    assert!(message.contains("ReadWriteMany, which PersistentVolumeClaim shared does not have"), "{message}");
     env.wait_for_event(NAME, "ClaimNotShared").await?;
     assert!(!env.exists::<StatefulSet>(CHILD).await?);
 

@@ -1,4 +1,4 @@
-//! The ConfigMap with the configuration of slurmctld, which gives it to all other daemons.
+//! The ConfigMap with the configuration of slurmctld, which serves it to all other daemons.
 
 use super::reconfiguration::Reconfiguration;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -19,13 +19,13 @@ use std::sync::Arc;
 const SLURM_CONF: &str = "slurm.conf";
 const CGROUP_CONF: &str = "cgroup.conf";
 
-/// The partition whose options all others have unless they say otherwise.
+/// The partition name that sets the default options of all partitions.
 const DEFAULT_PARTITION: &str = "default";
 
 /// Configuration files by name.
 pub type Files = BTreeMap<String, String>;
 
-/// What a configuration is made of besides the Controller itself.
+/// The objects that a configuration is rendered from, besides the Controller.
 pub struct Sources<'a> {
     /// The Accounting that the Controller refers to.
     pub accounting: Option<&'a Accounting>,
@@ -33,33 +33,33 @@ pub struct Sources<'a> {
     pub node_sets: &'a [Arc<NodeSet>],
     /// The ConfigMaps that the Controller refers to.
     pub config_maps: &'a BTreeMap<String, ConfigMap>,
-    /// The configuration that is in force.
+    /// The files of the configuration in force.
     pub in_force: Option<&'a Files>,
 }
 
-/// A configuration, and what is odd about it.
+/// A configuration, and findings about it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Rendered {
     /// The files.
     pub files: Files,
-    /// NodeSets that cannot be configured as they are written.
+    /// NodeSets that cannot be configured as their spec says, and why.
     pub refused_node_sets: Vec<String>,
-    /// What Slurm accepts, though perhaps not as meant.
+    /// Findings that Slurm accepts.
     pub warnings: Vec<String>,
 }
 
 /// Why the configuration cannot be rendered. Only an edit helps.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// A value cannot be written down.
+    /// A value cannot be written in the syntax of slurm.conf.
     #[error(transparent)]
     Value(#[from] ValueError),
-    /// slurmctld would not start with it.
+    /// slurmctld would not start with the configuration.
     #[error("slurmctld would refuse slurm.conf: {0}")]
     Refused(String),
 }
 
-/// Renders the configuration. Files that mean the same as those in force are those in force.
+/// Renders the configuration. Files that are equivalent to those in force are returned as they are in force.
 pub fn render(controller: &Controller, sources: &Sources<'_>) -> Result<Rendered, ConfigError> {
     let accounting = sources.accounting.map(accounting_address).transpose()?;
     if controller.spec.external {
@@ -106,7 +106,7 @@ pub fn build_config(
     files: Files,
     reconfiguration: Option<&Reconfiguration>,
 ) -> ConfigMap {
-    // A cluster that runs elsewhere has no pods, so the pods' metadata is free for its only child.
+    // An external cluster has no pods, so the metadata of the pod template applies to its only child.
     let template = controller.spec.template.clone().unwrap_or_default().metadata.unwrap_or_default();
     let (labels, annotations) = if controller.spec.external {
         (template.labels.as_ref(), template.annotations.as_ref())
@@ -148,7 +148,7 @@ fn one_file(text: String) -> Files {
     Files::from([(SLURM_CONF.to_owned(), text)])
 }
 
-/// Ports out of range are refused by the schema; one that got in is not worth more than an unusable address.
+/// The schema refuses ports out of range; one that was stored before makes an unusable address.
 fn port(number: i64) -> u16 {
     u16::try_from(number).unwrap_or_default()
 }
@@ -199,37 +199,37 @@ fn script_names(
         .collect()
 }
 
-/// Room for all nodes that are wanted or there. It never shrinks: Slurm may still know the nodes that are gone.
+/// The number of desired and existing nodes. It never shrinks: Slurm may still have records of deleted nodes.
 fn cluster_size(sources: &Sources<'_>) -> u32 {
-    let wanted: i64 = sources.node_sets.iter().map(|set| node_count(set)).sum();
+    let nodes: i64 = sources.node_sets.iter().map(|set| node_count(set)).sum();
     let in_force = sources.in_force.and_then(|files| files.get(SLURM_CONF)).and_then(|text| {
         text.lines().find_map(|line| line.strip_prefix("MaxNodeCount="))?.trim().parse::<u32>().ok()
     });
-    u32::try_from(wanted).unwrap_or(u32::MAX).max(in_force.unwrap_or_default())
+    u32::try_from(nodes).unwrap_or(u32::MAX).max(in_force.unwrap_or_default())
 }
 
-/// How many nodes a NodeSet may have at a time. With one worker per Kubernetes node only its status tells.
+/// How many nodes a NodeSet may have at a time. With one worker per Kubernetes node, only its status has the number.
 pub fn node_count(set: &NodeSet) -> i64 {
-    let there = set.status.as_ref().map_or(0, |status| status.replicas.max(status.desired));
-    i64::from(set.spec.replicas.max(there).max(0))
+    let existing = set.status.as_ref().map_or(0, |status| status.replicas.max(status.desired));
+    i64::from(set.spec.replicas.max(existing).max(0))
 }
 
-/// What a configuration has of NodeSets.
+/// The NodeSets in a configuration.
 #[derive(Default)]
 struct NodeSets {
-    /// The NodeSets as Slurm should know them, by name.
+    /// The node sets of slurm.conf, by the name of their NodeSet.
     configured: BTreeMap<String, slurm_conf::NodeSet>,
-    /// What is wrong with the others.
+    /// Why the other NodeSets cannot be configured.
     refused: Vec<String>,
-    /// What is there although nobody wants it.
+    /// Partitions that stay although no NodeSet wants them any more.
     leftovers: Vec<String>,
 }
 
-/// The NodeSets as Slurm should know them.
+/// Configures the NodeSets.
 ///
-/// A NodeSet that cannot be configured must not stop the others, and must not lose the partition that its jobs run in:
-/// it stays as it is in force.
-fn node_sets(sources: &Sources<'_>, partitions_of_user: &BTreeSet<String>) -> NodeSets {
+/// A NodeSet that cannot be configured must not block the others, and must not lose the partition that its jobs run in,
+/// so it keeps its lines of the configuration in force.
+fn node_sets(sources: &Sources<'_>, user_partitions: &BTreeSet<String>) -> NodeSets {
     let (mut sets, mut taken) = (NodeSets::default(), BTreeSet::new());
     let mut by_age: Vec<&Arc<NodeSet>> = sources.node_sets.iter().collect();
     by_age.sort_by_key(|set| (set.metadata.creation_timestamp.clone(), set.name_any()));
@@ -237,7 +237,7 @@ fn node_sets(sources: &Sources<'_>, partitions_of_user: &BTreeSet<String>) -> No
         let name = set.slurm_name();
         if !taken.insert(name.clone()) {
             sets.refused.push(format!(
-                "NodeSet {}: another NodeSet is called {name:?} in Slurm already",
+                "NodeSet {}: another NodeSet already has the name {name:?} in Slurm",
                 set.name_any()
             ));
             continue;
@@ -247,12 +247,12 @@ fn node_sets(sources: &Sources<'_>, partitions_of_user: &BTreeSet<String>) -> No
             in_force(&name, sources.in_force).ok_or(())
         });
         let Ok(mut configured) = configured else { continue };
-        let unwanted = configured.partition.is_none() || set.metadata.deletion_timestamp.is_some();
-        if unwanted && !partitions_of_user.contains(&name) {
+        let is_unwanted = configured.partition.is_none() || set.metadata.deletion_timestamp.is_some();
+        if is_unwanted && !user_partitions.contains(&name) {
             configured.partition = leftover_partition(set, &name, sources.in_force);
             if configured.partition.is_some() {
                 sets.leftovers.push(format!(
-                    "NodeSet {}: partition {name} takes no new jobs and goes when no job names it any more",
+                    "NodeSet {}: partition {name} accepts no new jobs and is removed when no job record names it",
                     set.name_any()
                 ));
             }
@@ -262,21 +262,23 @@ fn node_sets(sources: &Sources<'_>, partitions_of_user: &BTreeSet<String>) -> No
     sets
 }
 
-/// What has to stay of a partition that a NodeSet does not want any more: slurmctld ends jobs whose partition it is told to
-/// forget. It is closed to new jobs first, and goes when its NodeSet tells that no job record names it.
+/// A partition that its NodeSet does not want any more, closed to new jobs; `None` once it may be removed. slurmctld ends
+/// jobs whose partition is removed from slurm.conf, so it stays until its NodeSet reports that no job record names it.
 fn leftover_partition(set: &NodeSet, name: &str, files: Option<&Files>) -> Option<ConfLine> {
     let partition = in_force(name, files)?.partition?;
     let closed = partition.closed_to_new_jobs();
     let is_closed = is_equivalent(partition.as_ref(), closed.as_ref());
-    let may_go = set.releases_partition() && is_closed;
-    (!may_go).then_some(closed)
+    let is_removable = set.releases_partition() && is_closed;
+    (!is_removable).then_some(closed)
 }
 
-/// The NodeSet as Slurm should know it, or what is wrong with it.
+/// The node set of slurm.conf for a NodeSet, or why there is none.
 fn configure(set: &NodeSet, name: &str) -> Result<slurm_conf::NodeSet, String> {
     let partition = set.spec.enabled_partition();
     if partition.is_some() && name.eq_ignore_ascii_case(DEFAULT_PARTITION) {
-        return Err(format!("a partition called {name:?} would be none: it sets the defaults of all others"));
+        return Err(format!(
+            "a partition cannot be named {name:?}: slurm.conf uses that name for the defaults of all partitions"
+        ));
     }
     let options = partition.map(|partition| partition.config.as_deref().unwrap_or_default());
     let options = options.map(|options| ConfLine::new("partition.config", options)).transpose();
@@ -286,12 +288,12 @@ fn configure(set: &NodeSet, name: &str) -> Result<slurm_conf::NodeSet, String> {
     })
 }
 
-/// A node set as the configuration in force has it.
+/// A node set of the configuration in force.
 fn in_force(name: &str, files: Option<&Files>) -> Option<slurm_conf::NodeSet> {
     slurm_conf::NodeSet::in_file(files?.get(SLURM_CONF)?, name)
 }
 
-/// What is odd about a slurm.conf; an error if slurmctld would not start with it.
+/// Warnings about a slurm.conf; an error if slurmctld would not start with it.
 fn check(text: &str) -> Result<Vec<String>, ConfigError> {
     let (errors, warnings): (Vec<_>, Vec<_>) =
         check_slurm_conf(text, None).into_iter().partition(|finding| finding.severity == Severity::Error);
@@ -307,12 +309,12 @@ fn check(text: &str) -> Result<Vec<String>, ConfigError> {
 
 fn kept_if_equal(files: Files, in_force: Option<&Files>) -> Files {
     match in_force {
-        Some(current) if means_the_same(&files, current) => current.clone(),
+        Some(current) if are_equivalent(&files, current) => current.clone(),
         _ => files,
     }
 }
 
-fn means_the_same(files: &Files, others: &Files) -> bool {
+fn are_equivalent(files: &Files, others: &Files) -> bool {
     files.len() == others.len()
         && files.iter().all(|(name, text)| others.get(name).is_some_and(|other| is_equivalent(text, other)))
 }

@@ -1,7 +1,7 @@
-//! The pod in which slurmctld tries a configuration before it replaces the one that is in force.
+//! The pod in which slurmctld tries a configuration before it replaces the one in force.
 //!
-//! Slurm has no way to check a configuration other than to start with it. So it is started, with the image and the pod
-//! that it is meant for, but apart: with a state of its own, without peers, database or network Services.
+//! Slurm can check a configuration only by starting with it. So slurmctld is started with the image and pod template that
+//! the configuration is meant for, but isolated: with a state of its own, without peers, database or network Services.
 
 use super::config::Files;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
@@ -15,12 +15,12 @@ use slinky_api::names::controller as names;
 use slinky_api::v1beta1::Controller;
 use std::collections::BTreeMap;
 
-/// Value of the name label of check pods and their files.
+/// Value of the name label of check pods and their ConfigMaps.
 pub const CHECK_APP: &str = "slurm-config-check";
 
 const CHECK: &str = include_str!("../../scripts/check.sh");
 const RUNNING: &str = "running-config";
-/// What nobody needs to read files and exit, and what could keep a pod from being placed.
+/// Fields of the pod template that a short check does not need, and that could keep its pod from being scheduled.
 const NOT_NEEDED: &[&str] = &[
     "affinity",
     "hostIPC",
@@ -33,7 +33,7 @@ const NOT_NEEDED: &[&str] = &[
     "schedulingGates",
     "topologySpreadConstraints",
 ];
-/// A check that takes longer tells nothing.
+/// The kubelet ends a check that takes longer; it is inconclusive.
 const DEADLINE_SECONDS: i64 = 60;
 
 /// Name of a check pod and of the ConfigMap with its files.
@@ -55,7 +55,7 @@ pub fn build_candidate(controller: &Controller, files: Files) -> ConfigMap {
     }
 }
 
-/// The pod that checks the candidate, made from the slurmctld pod that would run with it. `id` says what is checked.
+/// The pod that checks the candidate, built from the template of the slurmctld pods. `id` identifies the change.
 pub fn build_check(
     controller: &Controller,
     template: &Value,
@@ -82,7 +82,7 @@ pub fn build_check(
     Ok(RawObject::new(pod)?)
 }
 
-/// Not those of slurmctld: no Service and no StatefulSet may take the pod for one of its own.
+/// They differ from those of slurmctld, so that neither Services nor the StatefulSet select the pod.
 fn labels(controller: &Controller) -> Labels {
     Labels::from([
         (APP_NAME.to_owned(), CHECK_APP.to_owned()),
@@ -103,8 +103,8 @@ fn build_container(slurmctld: &Value) -> Value {
     Value::Object(container)
 }
 
-/// The volumes of slurmctld with the candidate in the place of the configuration, which comes apart, and without claims:
-/// they may be mountable only once.
+/// The volumes of slurmctld, with the candidate instead of the configuration in force, which gets a volume of its own.
+/// Claims become empty directories, because only one pod at a time may be able to mount them.
 fn volumes(spec: &Map<String, Value>, controller: &Controller) -> Vec<Value> {
     let name = controller.name_any();
     let mut volumes = spec.get("volumes").and_then(Value::as_array).cloned().unwrap_or_default();
@@ -123,7 +123,7 @@ fn volumes(spec: &Map<String, Value>, controller: &Controller) -> Vec<Value> {
     }
     let mounted = spec.get("containers").and_then(|containers| containers.pointer("/0/volumeMounts"));
     let mounted = mounted.and_then(Value::as_array).into_iter().flatten();
-    // Those of claim templates are in no pod template.
+    // Volumes of claim templates are not in the pod template.
     for mount in mounted.filter(|mount| mount["name"] != RUNNING) {
         if !volumes.iter().any(|volume| volume["name"] == mount["name"]) {
             volumes.push(json!({ "name": mount["name"], "emptyDir": {} }));
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn neither_services_nor_the_stateful_set_take_a_check_for_slurmctld() {
+    fn check_pod_is_not_selected_as_slurmctld() {
         let controller = controller(&json!({}));
         let candidate = build_candidate(&controller, texts(&[("slurm.conf", "A=1")]));
         assert_eq!(candidate.data, Some(texts(&[("slurm.conf", "A=1")])));
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn the_candidate_takes_the_place_of_the_configuration_and_of_nothing_else() {
+    fn candidate_replaces_only_the_generated_configuration() {
         let pod = check(&json!({ "configFileRefs": [{ "name": "files" }] }));
         let sources = volume(&pod, SLURM_ETC)["projected"]["sources"].as_array().unwrap();
         let maps: Vec<_> = sources.iter().filter_map(|source| source.pointer("/configMap/name")).collect();
@@ -198,9 +198,13 @@ mod tests {
     }
 
     #[test]
-    fn claims_are_left_to_slurmctld() {
+    fn check_pod_mounts_no_claims() {
         let empty = |name: &str| json!({ "name": name, "emptyDir": {} });
-        assert_eq!(*volume(&check(&json!({})), "statesave"), empty("statesave"), "of a claim template");
+        assert_eq!(
+            *volume(&check(&json!({})), "statesave"),
+            empty("statesave"),
+            "volume of a claim template"
+        );
         let shared = check(&json!({ "persistence": { "existingClaim": "shared" } }));
         assert_eq!(*volume(&shared, "statesave"), empty("statesave"));
         let volumes = json!([
@@ -212,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slurmctld_container_of_another_name_is_known_by_its_place() {
+    fn slurmctld_is_the_first_container_whatever_its_name() {
         let pod = check(&json!({
             "slurmctld": { "name": "mine", "image": "theirs" },
             "template": { "spec": { "containers": [{ "name": "slurmctld", "image": "beside" }] } },

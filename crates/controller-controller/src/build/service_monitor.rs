@@ -55,7 +55,7 @@ pub fn build_service_monitor(controller: &Controller) -> Option<ServiceMonitor> 
     })
 }
 
-/// What the spec says of a ServiceMonitor, if it wants one. An external cluster has no slurmctld here to scrape.
+/// The settings of the ServiceMonitor, if the spec enables one. An external cluster has no slurmctld here to scrape.
 fn monitor_spec(controller: &Controller) -> Option<&MonitorSpec> {
     let metrics = controller.spec.metrics.as_ref().filter(|metrics| metrics.enabled)?;
     metrics.service_monitor.as_ref().filter(|monitor| monitor.enabled && !controller.spec.external)

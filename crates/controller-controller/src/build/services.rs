@@ -1,4 +1,5 @@
-//! The Services of slurmctld: one that leads to whichever daemon is active, one that names each daemon.
+//! The Services of slurmctld: one that routes clients to the active daemon, and a headless one that gives each daemon a
+//! name.
 
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
@@ -34,7 +35,7 @@ pub fn build_service(controller: &Controller) -> Result<RawObject<Service>, Buil
     Ok(RawObject::new(service)?)
 }
 
-/// The headless Service `<name>-controller-internal`: daemons find each other by it, active or not.
+/// The headless Service `<name>-controller-internal`, by which daemons find each other, active or not.
 pub fn build_internal_service(controller: &Controller) -> Result<RawObject<Service>, BuildError> {
     let service = json!({
         "apiVersion": "v1",
@@ -73,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_of_the_user_cannot_take_the_place_of_slurmctlds() {
+    fn user_port_cannot_replace_the_port_of_slurmctld() {
         let ports = json!([{ "name": "mine", "port": SLURMCTLD_PORT }]);
         let controller = controller(&json!({ "service": { "spec": { "ports": ports } } }));
         let error = build_service(&controller).unwrap_err().to_string();

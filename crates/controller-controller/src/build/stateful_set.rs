@@ -20,24 +20,24 @@ use slinky_api::labels::{App, annotations, common_labels, selector_labels};
 use slinky_api::names::{self, SLURM_ID, SLURMCTLD_PORT};
 use slinky_api::v1beta1::Controller;
 
-/// Mode of the files in /etc/slurm: their group may run the scripts among them.
+/// Mode of the files in /etc/slurm: the group may execute the scripts among them.
 const ETC_MODE: i32 = 0o610;
 const STATE: &str = "statesave";
 const RUN: &str = "run";
 const SLURMCTLD_LOG: &str = "/var/log/slurm/slurmctld.log";
 
-/// Hashes of what slurmctld reads at its start.
+/// Hashes of the inputs that slurmctld reads at its start.
 pub struct Hashes {
     /// Of the Secret with the Slurm key.
     pub slurm_key: String,
     /// Of the Secret with the signing key.
     pub jwt_key: String,
-    /// Of the files that the user brought, if there are any.
+    /// Of the files that the spec refers to, if there are any.
     pub files: Option<String>,
 }
 
-/// The StatefulSet `<name>-controller`, with the configuration that is about to be in force. Pods of `live` that mean the
-/// same keep running.
+/// The StatefulSet `<name>-controller` for this configuration. An equivalent pod template of `live` is kept, so that its
+/// pods keep running.
 pub fn build_stateful_set(
     controller: &Controller,
     files: &Files,
@@ -51,10 +51,10 @@ pub fn build_stateful_set(
         merge_labels([Some(controller.labels()), user.labels.as_ref(), Some(&common_labels(controller))]),
         merge_annotations([Some(controller.annotations()), user.annotations.as_ref()]),
     );
-    let brought = hashes.files.clone();
+    let user_files = hashes.files.clone();
     let pods = pod_metadata::<Controller>(&metadata, content(controller, files, hashes));
     let claims = claim_templates(controller, live);
-    // A volume of a claim template is in no pod template.
+    // The volume of a claim template is not part of the pod template.
     let state = if claims.is_some() { None } else { state_volume(controller, live) };
     let mut set = json!({
         "apiVersion": "apps/v1",
@@ -72,14 +72,14 @@ pub fn build_stateful_set(
         set["spec"]["volumeClaimTemplates"] = claims;
     }
     let live = live.map(RawObject::as_json);
-    // With reconfiguration in place they are read without a restart.
-    if let Some(hash) = brought.filter(|_| !controller.spec.inplace_reconfigure) {
+    // With an in-place reconfigure slurmctld reads them without a restart.
+    if let Some(hash) = user_files.filter(|_| !controller.spec.inplace_reconfigure) {
         set = roll_on_change(set, live, &hash);
     }
     Ok(RawObject::new(keep_running_template(set, live, crate::NAME))?)
 }
 
-/// What makes pods new when it changes. With reconfiguration in place the configuration does not.
+/// Hashes whose change replaces the pods. With an in-place reconfigure the configuration is not among them.
 fn content(controller: &Controller, files: &Files, hashes: Hashes) -> Vec<(&'static str, String)> {
     let Hashes { slurm_key, jwt_key, .. } = hashes;
     let mut content = vec![(annotations::SLURM_KEY_HASH, slurm_key), (annotations::JWT_KEY_HASH, jwt_key)];
@@ -89,7 +89,7 @@ fn content(controller: &Controller, files: &Files, hashes: Hashes) -> Vec<(&'sta
     content
 }
 
-/// The claim templates. Kubernetes never lets them change, so those of a StatefulSet that exists stay.
+/// The claim templates. They are immutable, so those of a live StatefulSet stay.
 fn claim_templates(controller: &Controller, live: Option<&RawObject<StatefulSet>>) -> Option<Value> {
     if let Some(live) = live {
         return live.as_json().pointer("/spec/volumeClaimTemplates").cloned();
@@ -137,7 +137,7 @@ fn build_pod(
     Ok(template)
 }
 
-/// Daemons that stand in for each other must not fall together.
+/// Keeps daemons that replace each other off the same Kubernetes node.
 fn apart(controller: &Controller) -> PodAffinityTerm {
     PodAffinityTerm {
         label_selector: Some(LabelSelector {
@@ -149,7 +149,7 @@ fn apart(controller: &Controller) -> PodAffinityTerm {
     }
 }
 
-/// The volume with slurmctld's state. Where there should be a claim template and can be none any more, it stays what it is.
+/// The volume with slurmctld's state. If the spec wants a claim template that cannot be added any more, the live volume stays.
 fn state_volume(controller: &Controller, live: Option<&RawObject<StatefulSet>>) -> Option<Value> {
     let persistence = controller.spec.persistence.clone().unwrap_or_default();
     if !persistence.enabled {
@@ -162,7 +162,7 @@ fn state_volume(controller: &Controller, live: Option<&RawObject<StatefulSet>>) 
     volumes.iter().find(|volume| volume["name"] == STATE).cloned()
 }
 
-/// Everything in /etc/slurm: of two files with one name the later one wins.
+/// Everything in /etc/slurm. Of two files with the same name the later one wins.
 fn etc_sources(controller: &Controller) -> Vec<VolumeProjection> {
     let spec = &controller.spec;
     let slurm_key = spec.slurm_key_ref.clone().unwrap_or_default();
@@ -181,7 +181,7 @@ fn etc_sources(controller: &Controller) -> Vec<VolumeProjection> {
 
 fn build_slurmctld(controller: &Controller) -> Result<Value, BuildError> {
     let state = format!("/var/spool/slurmctld/{}", controller.cluster_name());
-    // A daemon that stands by is never "ready", and would hold up the update of the next one.
+    // A standby never answers /readyz, and would block the rolling update of the next pod.
     let ready = if controller.spec.is_highly_available() { "/livez" } else { "/readyz" };
     let base = Container {
         name: Controller::NAME.to_owned(),
@@ -231,7 +231,7 @@ mod tests {
         volumes.iter().find(|volume| volume["name"] == STATE)
     }
 
-    /// Without the texts of scripts, which are none of our business.
+    /// Replaces the texts of scripts, which other tests cover.
     fn readable(mut set: Value) -> Value {
         for container in
             set.pointer_mut("/spec/template/spec/initContainers").unwrap().as_array_mut().unwrap()
@@ -270,16 +270,16 @@ mod tests {
     }
 
     #[rstest]
-    #[case::none(json!({}), true, None)]
-    #[case::of_its_own(json!({ "persistence": { "enabled": true } }), true, None)]
-    #[case::an_empty_name_is_none(json!({ "persistence": { "existingClaim": "" } }), true, None)]
-    #[case::given(json!({ "persistence": { "existingClaim": "mine" } }), false,
+    #[case::unset(json!({}), true, None)]
+    #[case::enabled(json!({ "persistence": { "enabled": true } }), true, None)]
+    #[case::empty_name(json!({ "persistence": { "existingClaim": "" } }), true, None)]
+    #[case::existing_claim(json!({ "persistence": { "existingClaim": "mine" } }), false,
         Some(json!({ "persistentVolumeClaim": { "claimName": "mine" } })))]
-    #[case::shared(high_availability(), false, Some(json!({ "persistentVolumeClaim": { "claimName": "shared" } })))]
-    #[case::none_wanted(json!({ "persistence": { "enabled": false } }), false, Some(json!({ "emptyDir": {} })))]
-    #[case::none_wanted_wins(json!({ "persistence": { "enabled": false, "existingClaim": "mine" } }), false,
+    #[case::high_availability(high_availability(), false, Some(json!({ "persistentVolumeClaim": { "claimName": "shared" } })))]
+    #[case::disabled(json!({ "persistence": { "enabled": false } }), false, Some(json!({ "emptyDir": {} })))]
+    #[case::disabled_wins_over_a_claim(json!({ "persistence": { "enabled": false, "existingClaim": "mine" } }), false,
         Some(json!({ "emptyDir": {} })))]
-    fn the_state_is_in_a_claim_of_its_own_unless_the_user_says_otherwise(
+    fn state_is_in_a_claim_template_unless_the_spec_says_otherwise(
         #[case] change: Value,
         #[case] is_claimed: bool,
         #[case] source: Option<Value>,
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_is_made_as_the_user_wrote_it() {
+    fn claim_template_is_copied_from_the_spec() {
         let claim = json!({ "storageClassName": "fast", "resources": { "requests": { "storage": "4Gi" } } });
         let claims = &build(&json!({ "persistence": claim }))["spec"]["volumeClaimTemplates"];
         assert_eq!(claims[0]["metadata"], json!({ "name": STATE, "namespace": "ns" }));
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_template_that_exists_stays_and_nothing_takes_its_place() {
+    fn live_claim_template_is_never_changed() {
         let templates = json!([{ "metadata": { "name": STATE }, "spec": { "storageClassName": "slow" } }]);
         let live = stateful_set(&json!({ "volumeClaimTemplates": templates }), true);
         for persistence in [json!({ "storageClassName": "fast" }), json!({ "enabled": false })] {
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn where_no_claim_template_can_be_added_the_volume_stays() {
+    fn live_volume_stays_if_no_claim_template_can_be_added() {
         let volume = json!({ "name": STATE, "emptyDir": {} });
         let live = stateful_set(&json!({ "template": { "spec": { "volumes": [volume] } } }), true);
         let set = build_over(&json!({}), Some(&live));
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn only_without_reconfiguration_in_place_another_configuration_makes_other_pods() {
+    fn changed_configuration_replaces_pods_unless_it_is_read_in_place() {
         let annotations = |in_place: bool, text: &str| {
             let controller = controller(&json!({ "inplaceReconfigure": in_place }));
             let set = build_stateful_set(&controller, &texts(&[("slurm.conf", text)]), hashes(), None);
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn other_files_of_the_user_make_other_pods_unless_they_are_read_in_place() {
+    fn changed_user_files_replace_pods_unless_they_are_read_in_place() {
         let build = |in_place: bool, hash: &str, live: Option<&RawObject<StatefulSet>>| {
             let controller = controller(&json!({ "inplaceReconfigure": in_place }));
             let hashes = Hashes { files: Some(hash.to_owned()), ..hashes() };
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn daemons_that_stand_by_count_as_ready() {
+    fn standby_daemons_count_as_ready() {
         let ready = |set: &Value| {
             let probe = "/spec/template/spec/containers/0/readinessProbe/httpGet/path";
             (set["spec"]["replicas"].clone(), set.pointer(probe).unwrap().clone())
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn daemons_keep_apart_whatever_else_the_user_keeps_them_from() {
+    fn anti_affinity_of_daemons_is_added_to_that_of_the_user() {
         let mine = json!({ "topologyKey": "zone", "labelSelector": { "matchLabels": { "app": "db" } } });
         let rules =
             json!({ "podAntiAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": [mine] } });
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_that_mean_the_same_keep_running() {
+    fn equivalent_pod_template_is_kept() {
         let mut live = build(&json!({}));
         live["spec"]["template"]["spec"]["restartPolicy"] = json!("Always");
         let live = RawObject::new(live).unwrap();
@@ -382,7 +382,7 @@ mod tests {
     #[case("slurmctld", json!({ "image": 5 }), "slurmctld.image")]
     #[case("logfile", json!({ "env": "A=b" }), "logfile.env")]
     #[case("template", json!({ "spec": { "hostNetwork": "yes" } }), "template.spec.hostNetwork")]
-    fn an_ill_typed_override_names_its_field(#[case] field: &str, #[case] value: Value, #[case] text: &str) {
+    fn ill_typed_override_names_its_field(#[case] field: &str, #[case] value: Value, #[case] text: &str) {
         let controller = controller(&json!({ field: value }));
         let error = build_stateful_set(&controller, &Files::new(), hashes(), None).unwrap_err().to_string();
         assert!(error.starts_with(text), "{error}");

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// How many lines of the log are read: the container writes one for each change and each failure.
 const LOG_LINES: i64 = 50;
-/// Timeout of the request: the API server waits without limit for the kubelet of a node that is gone.
+/// Timeout of the request: the API server waits without limit for the kubelet of a deleted node.
 const LOG_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The latest report of a reconfigure container.
@@ -71,7 +71,7 @@ mod tests {
         Some(Report::Applied("c3".to_owned()))
     )]
     #[case::followed_by_other_lines(
-        "Mon: Reconfigured to b2\nslurmctld said: hm\n",
+        "Mon: Reconfigured to b2\nslurmctld: hm\n",
         Some(Report::Applied("b2".to_owned()))
     )]
     fn latest_report_of_a_log_counts(#[case] log: &str, #[case] report: Option<Report>) {

@@ -1,4 +1,4 @@
-//! Plans the configuration: what is rendered, when it takes effect, and whether slurmctld confirmed it.
+//! Plans the configuration: its content, when it takes effect, and whether slurmctld confirmed it.
 
 use super::pods::{config_annotations, is_ready};
 use super::rollout::{Decision, Situation, decide};
@@ -24,7 +24,7 @@ const CONFIRMATION_TIMEOUT: SignedDuration = SignedDuration::from_mins(3);
 /// The decisions about the configuration.
 #[derive(Debug)]
 pub struct ConfigPlan {
-    /// What happens to the rendered configuration.
+    /// The fate of the rendered configuration.
     pub decision: Decision,
     /// Hash of the configuration that is in force after this reconcile.
     pub hash: String,

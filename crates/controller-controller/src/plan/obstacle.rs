@@ -30,7 +30,7 @@ pub enum Obstacle {
     NothingShared,
     /// Only one pod at a time can mount the PersistentVolumeClaim.
     #[error(
-        "ha.enabled needs a claim with access mode ReadWriteMany, which PersistentVolumeClaim {0} is not"
+        "ha.enabled needs a claim with access mode ReadWriteMany, which PersistentVolumeClaim {0} does not have"
     )]
     NotShared(String),
     /// The StatefulSet has a claim template, so that each daemon would have a state of its own.

@@ -17,7 +17,7 @@ const CHECK_TIMEOUT: SignedDuration = SignedDuration::from_secs(75);
 /// The exit code of the check script when slurmctld refuses the configuration.
 const REFUSED: i32 = 3;
 
-/// What happens to the rendered configuration.
+/// The fate of the rendered configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// It is in force.
@@ -44,7 +44,7 @@ impl Decision {
     }
 }
 
-/// What the decision depends on.
+/// The inputs of a decision.
 pub struct Situation<'a> {
     /// Hash of the rendered configuration and of the pod template that would run with it.
     pub id: &'a str,
@@ -95,7 +95,7 @@ pub fn decide(situation: &Situation<'_>) -> (Decision, Option<PendingChange>) {
     (decision, Some(pending))
 }
 
-/// The configuration is written although no check says whether slurmctld accepts it: a change must not wait for ever.
+/// The configuration is written although no check shows whether slurmctld accepts it: a change must not wait for ever.
 fn unchecked(reason: &str) -> Decision {
     Decision::Write(Some(format!("the configuration could not be checked ({reason})")))
 }

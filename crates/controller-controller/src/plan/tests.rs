@@ -59,7 +59,7 @@ fn leaves_stateful_set(plan: &Plan) -> bool {
 }
 
 fn applies_services(plan: &Plan) -> bool {
-    let has = |wanted: fn(&Step) -> bool| plan.steps.iter().any(wanted);
+    let has = |is_step: fn(&Step) -> bool| plan.steps.iter().any(is_step);
     has(|step| matches!(step, Step::ApplyService(_)))
         && has(|step| matches!(step, Step::ApplyInternalService(_)))
 }

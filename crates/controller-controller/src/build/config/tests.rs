@@ -1,3 +1,5 @@
+//! Rendered configurations.
+
 use super::*;
 use crate::fixture::{accounting, config_map, controller, high_availability, node_set, second, texts};
 use rstest::rstest;
@@ -5,31 +7,31 @@ use serde_json::{Value, json};
 use slinky_api::conditions::PARTITION_HELD;
 use slinky_api::v1beta1::NodeSetStatus;
 
-/// What a configuration is made of; the tests leave out what they are not about.
+/// Inputs of a configuration; each test sets those that it is about.
 #[derive(Default)]
-struct Given {
+struct Inputs {
     accounting: Option<Accounting>,
     node_sets: Vec<Arc<NodeSet>>,
     config_maps: BTreeMap<String, ConfigMap>,
     in_force: Option<Files>,
 }
 
-fn try_render(change: &Value, given: &Given) -> Result<Rendered, ConfigError> {
+fn try_render(change: &Value, inputs: &Inputs) -> Result<Rendered, ConfigError> {
     let sources = Sources {
-        accounting: given.accounting.as_ref(),
-        node_sets: &given.node_sets,
-        config_maps: &given.config_maps,
-        in_force: given.in_force.as_ref(),
+        accounting: inputs.accounting.as_ref(),
+        node_sets: &inputs.node_sets,
+        config_maps: &inputs.config_maps,
+        in_force: inputs.in_force.as_ref(),
     };
     render(&controller(change), &sources)
 }
 
-fn render_with(given: &Given) -> Rendered {
-    try_render(&json!({}), given).unwrap()
+fn render_with(inputs: &Inputs) -> Rendered {
+    try_render(&json!({}), inputs).unwrap()
 }
 
 fn of_node_sets(node_sets: Vec<Arc<NodeSet>>, in_force: Option<Files>) -> Rendered {
-    render_with(&Given { node_sets, in_force, ..Given::default() })
+    render_with(&Inputs { node_sets, in_force, ..Inputs::default() })
 }
 
 /// The lines of slurm.conf that begin with one of these.
@@ -48,7 +50,7 @@ fn partition(config: &str) -> Value {
 
 #[test]
 fn minimal() {
-    let files = render_with(&Given::default()).files;
+    let files = render_with(&Inputs::default()).files;
     assert_eq!(files.keys().collect::<Vec<_>>(), [CGROUP_CONF, SLURM_CONF]);
     insta::assert_snapshot!(files[SLURM_CONF]);
 }
@@ -72,7 +74,7 @@ fn everything() {
     );
     let rendered = try_render(
         &change,
-        &Given {
+        &Inputs {
             accounting: Some(accounting(&json!({}))),
             node_sets: vec![node_set("gpu", 1, &partition("State=UP")), node_set("cpu", 2, &json!({}))],
             config_maps: [("scripts".to_owned(), config_map(&[("b.sh", ""), ("a.sh", "")]))].into(),
@@ -83,13 +85,13 @@ fn everything() {
 }
 
 #[test]
-fn the_config_map() {
+fn generated_config_map() {
     let files = texts(&[("slurm.conf", "A=1")]);
     insta::assert_yaml_snapshot!(build_config(&controller(&json!({})), files, None));
 }
 
 #[test]
-fn of_a_cluster_elsewhere_clients_learn_where_it_is() {
+fn config_map_of_an_external_cluster() {
     let controller = controller(&json!({
         "external": true,
         "externalConfig": { "host": "ctl.example", "port": 7817 },
@@ -107,13 +109,13 @@ fn of_a_cluster_elsewhere_clients_learn_where_it_is() {
 }
 
 #[rstest]
-#[case::here(json!({}), "books-accounting", 6819)]
-#[case::at_another_port(json!({ "service": { "port": 7819 } }), "books-accounting", 7819)]
-#[case::no_port_is_the_usual_one(json!({ "service": { "port": 0 } }), "books-accounting", 6819)]
-#[case::elsewhere(json!({ "external": true, "externalConfig": { "host": "dbd.example", "port": 17 },
+#[case::default_port(json!({}), "books-accounting", 6819)]
+#[case::other_port(json!({ "service": { "port": 7819 } }), "books-accounting", 7819)]
+#[case::port_zero_is_the_default(json!({ "service": { "port": 0 } }), "books-accounting", 6819)]
+#[case::external(json!({ "external": true, "externalConfig": { "host": "dbd.example", "port": 17 },
     "service": { "port": 7819 } }), "dbd.example", 17)]
-fn slurmctld_finds_its_accounting(#[case] spec: Value, #[case] host: &str, #[case] port: u16) {
-    let rendered = render_with(&Given { accounting: Some(accounting(&spec)), ..Given::default() });
+fn accounting_address_is_rendered(#[case] spec: Value, #[case] host: &str, #[case] port: u16) {
+    let rendered = render_with(&Inputs { accounting: Some(accounting(&spec)), ..Inputs::default() });
     let expected = [
         "AccountingStorageType=accounting_storage/slurmdbd".to_owned(),
         format!("AccountingStorageHost={host}"),
@@ -123,7 +125,7 @@ fn slurmctld_finds_its_accounting(#[case] spec: Value, #[case] host: &str, #[cas
 }
 
 #[test]
-fn node_sets_come_by_name_with_the_partitions_that_they_want() {
+fn node_sets_are_sorted_by_name_and_have_their_partitions() {
     let rendered = of_node_sets(
         vec![
             node_set("b", 1, &partition("State=UP MaxTime=1 # for all\n")),
@@ -143,7 +145,7 @@ fn node_sets_come_by_name_with_the_partitions_that_they_want() {
 }
 
 #[test]
-fn a_node_set_that_became_bad_keeps_its_lines_and_stops_no_other() {
+fn node_set_that_became_invalid_keeps_its_lines_and_blocks_no_other() {
     let old = of_node_sets(vec![node_set("a", 1, &partition("State=UP"))], None);
     let bad = node_set("a", 1, &partition("State=UP\nSlurmUser=root"));
     let new = of_node_sets(vec![bad, node_set("b", 2, &partition("State=DOWN"))], Some(old.files.clone()));
@@ -158,7 +160,7 @@ fn a_node_set_that_became_bad_keeps_its_lines_and_stops_no_other() {
 }
 
 #[test]
-fn a_node_set_that_was_never_good_is_left_out() {
+fn node_set_that_was_never_valid_is_left_out() {
     let in_force = of_node_sets(vec![node_set("aa", 1, &partition("State=UP"))], None).files;
     let sets = vec![
         node_set("a", 2, &partition("State=UP\nA=1")),
@@ -175,17 +177,16 @@ fn a_node_set_that_was_never_good_is_left_out() {
 }
 
 #[test]
-fn a_partition_that_would_set_the_defaults_of_others_is_none() {
+fn partition_named_default_is_refused() {
     let set = |enabled| node_set("default", 0, &json!({ "partition": { "enabled": enabled } }));
     let refused = |set| of_node_sets(vec![set], None).refused_node_sets;
     assert_eq!(refused(set(false)), [""; 0]);
-    let problem =
-        "NodeSet default: a partition called \"default\" would be none: it sets the defaults of all others";
+    let problem = "NodeSet default: a partition cannot be named \"default\": slurm.conf uses that name for the defaults of all partitions";
     assert_eq!(refused(set(true)), [problem]);
 }
 
-/// The NodeSet as it is after an edit, with what it tells of its partition for a generation.
-fn telling(set: Arc<NodeSet>, held: &str, generation: i64) -> Arc<NodeSet> {
+/// The NodeSet after an edit, with its condition `PartitionHeld` for a generation.
+fn with_partition_held(set: Arc<NodeSet>, held: &str, generation: i64) -> Arc<NodeSet> {
     let condition = json!({ "type": PARTITION_HELD, "status": held, "reason": "R", "message": "",
         "observedGeneration": generation, "lastTransitionTime": second(0).to_string() });
     let mut set = Arc::unwrap_or_clone(set);
@@ -202,49 +203,49 @@ fn partition_lines(rendered: &Rendered) -> Vec<&str> {
 }
 
 #[test]
-fn a_partition_goes_in_two_steps() {
-    let wanted = of_node_sets(vec![node_set("a", 1, &partition("Default=YES State=UP"))], None);
-    let unwanted = || node_set("a", 1, &json!({}));
-    let closed = of_node_sets(vec![telling(unwanted(), "False", 2)], Some(wanted.files.clone()));
+fn partition_is_closed_before_it_is_removed() {
+    let enabled = of_node_sets(vec![node_set("a", 1, &partition("Default=YES State=UP"))], None);
+    let disabled = || node_set("a", 1, &json!({}));
+    let closed = of_node_sets(vec![with_partition_held(disabled(), "False", 2)], Some(enabled.files.clone()));
     assert_eq!(partition_lines(&closed), ["PartitionName=a Nodes=a Default=YES State=DRAIN"]);
-    let note = "NodeSet a: partition a takes no new jobs and goes when no job names it any more";
+    let note = "NodeSet a: partition a accepts no new jobs and is removed when no job record names it";
     assert_eq!(closed.warnings, [note]);
-    let kept = of_node_sets(vec![unwanted()], Some(closed.files.clone()));
-    assert_eq!(kept.files, closed.files, "nobody has said yet that it may go");
-    let gone = of_node_sets(vec![telling(unwanted(), "False", 2)], Some(closed.files.clone()));
-    assert_eq!((partition_lines(&gone), gone.warnings.len()), (vec![], 0));
-    let back = of_node_sets(vec![node_set("a", 1, &partition("State=UP"))], Some(closed.files));
-    assert_eq!(partition_lines(&back), ["PartitionName=a Nodes=a State=UP"]);
+    let kept = of_node_sets(vec![disabled()], Some(closed.files.clone()));
+    assert_eq!(kept.files, closed.files, "the NodeSet has not released it yet");
+    let removed = of_node_sets(vec![with_partition_held(disabled(), "False", 2)], Some(closed.files.clone()));
+    assert_eq!((partition_lines(&removed), removed.warnings.len()), (vec![], 0));
+    let restored = of_node_sets(vec![node_set("a", 1, &partition("State=UP"))], Some(closed.files));
+    assert_eq!(partition_lines(&restored), ["PartitionName=a Nodes=a State=UP"]);
 }
 
 #[rstest]
-#[case::jobs_name_it("True", 2, false)]
-#[case::nobody_can_tell("Unknown", 2, false)]
-#[case::nobody_named_it_before("False", 1, false)]
-#[case::nobody_names_it("False", 2, true)]
-fn a_partition_goes_when_its_node_set_as_it_is_says_so(
+#[case::held("True", 2, false)]
+#[case::unknown("Unknown", 2, false)]
+#[case::released_for_an_older_generation("False", 1, false)]
+#[case::released("False", 2, true)]
+fn partition_is_removed_when_the_current_generation_releases_it(
     #[case] held: &str,
     #[case] generation: i64,
-    #[case] goes: bool,
+    #[case] is_removed: bool,
 ) {
     let in_force = of_node_sets(vec![node_set("a", 1, &partition("State=DRAIN"))], None).files;
-    let set = telling(node_set("a", 1, &json!({})), held, generation);
-    assert_eq!(partition_lines(&of_node_sets(vec![set], Some(in_force))).is_empty(), goes);
+    let set = with_partition_held(node_set("a", 1, &json!({})), held, generation);
+    assert_eq!(partition_lines(&of_node_sets(vec![set], Some(in_force))).is_empty(), is_removed);
 }
 
 #[rstest]
-#[case::in_other_letters("Default=YES state=DRAIN")]
-#[case::with_more_blanks("Default=YES  State=\"DRAIN\"")]
-#[case::in_another_order("State=DRAIN Default=YES")]
-fn a_partition_that_its_user_closed_goes_however_that_is_written(#[case] config: &str) {
-    let told = || vec![telling(node_set("a", 1, &json!({})), "False", 2)];
+#[case::other_case("Default=YES state=DRAIN")]
+#[case::more_blanks("Default=YES  State=\"DRAIN\"")]
+#[case::other_order("State=DRAIN Default=YES")]
+fn partition_that_the_user_closed_is_removed_in_any_notation(#[case] config: &str) {
+    let released = || vec![with_partition_held(node_set("a", 1, &json!({})), "False", 2)];
     let in_force = of_node_sets(vec![node_set("a", 1, &partition(config))], None).files;
-    let closed = of_node_sets(told(), Some(in_force)).files;
-    assert_eq!(partition_lines(&of_node_sets(told(), Some(closed))), [""; 0]);
+    let closed = of_node_sets(released(), Some(in_force)).files;
+    assert_eq!(partition_lines(&of_node_sets(released(), Some(closed))), [""; 0]);
 }
 
 #[test]
-fn a_node_set_that_is_deleted_closes_its_partition() {
+fn deleted_node_set_closes_its_partition() {
     let set = node_set("a", 1, &partition("State=UP"));
     let in_force = of_node_sets(vec![set.clone()], None).files;
     let mut deleted = Arc::unwrap_or_clone(set);
@@ -252,30 +253,37 @@ fn a_node_set_that_is_deleted_closes_its_partition() {
     let deleted = vec![Arc::new(deleted)];
     let closed = of_node_sets(deleted.clone(), Some(in_force));
     assert_eq!(partition_lines(&closed), ["PartitionName=a Nodes=a State=DRAIN"]);
-    assert_eq!(partition_lines(&of_node_sets(deleted, None)), [""; 0], "what never was needs no end");
+    assert_eq!(
+        partition_lines(&of_node_sets(deleted, None)),
+        [""; 0],
+        "a partition that was never in force is not kept"
+    );
 }
 
 #[test]
-fn a_partition_that_the_user_takes_over_is_theirs() {
+fn partition_in_extra_conf_replaces_that_of_the_node_set() {
     let in_force = of_node_sets(vec![node_set("a", 1, &partition("State=UP"))], None).files;
-    let given =
-        Given { node_sets: vec![node_set("a", 1, &json!({}))], in_force: Some(in_force), ..Given::default() };
-    let rendered = try_render(&json!({ "extraConf": "PartitionName=a Nodes=a" }), &given).unwrap();
+    let inputs = Inputs {
+        node_sets: vec![node_set("a", 1, &json!({}))],
+        in_force: Some(in_force),
+        ..Inputs::default()
+    };
+    let rendered = try_render(&json!({ "extraConf": "PartitionName=a Nodes=a" }), &inputs).unwrap();
     assert_eq!(partition_lines(&rendered), ["PartitionName=a Nodes=a"]);
     assert_eq!(rendered.warnings, [""; 0]);
 }
 
 #[test]
-fn a_partition_that_the_user_gives_up_is_not_ours() {
-    let given =
-        |in_force| Given { node_sets: vec![node_set("a", 1, &json!({}))], in_force, ..Given::default() };
+fn partition_removed_from_extra_conf_is_not_kept() {
+    let inputs =
+        |in_force| Inputs { node_sets: vec![node_set("a", 1, &json!({}))], in_force, ..Inputs::default() };
     let theirs = json!({ "extraConf": "PartitionName=a Nodes=a State=UP" });
-    let in_force = try_render(&theirs, &given(None)).unwrap().files;
-    assert_eq!(partition_lines(&render_with(&given(Some(in_force)))), [""; 0]);
+    let in_force = try_render(&theirs, &inputs(None)).unwrap().files;
+    assert_eq!(partition_lines(&render_with(&inputs(Some(in_force)))), [""; 0]);
 }
 
 #[test]
-fn of_two_node_sets_with_one_name_in_slurm_the_older_has_it() {
+fn older_of_two_node_sets_gets_their_common_slurm_name() {
     let named = |name, age, config: &str| {
         let mut spec = partition(config);
         spec["template"] = json!({ "spec": { "hostname": "gpu-" } });
@@ -286,24 +294,27 @@ fn of_two_node_sets_with_one_name_in_slurm_the_older_has_it() {
         node_set_lines(&rendered),
         ["NodeSet=gpu Feature=gpu", "PartitionName=gpu Nodes=gpu State=UP"]
     );
-    assert_eq!(rendered.refused_node_sets, ["NodeSet a: another NodeSet is called \"gpu\" in Slurm already"]);
+    assert_eq!(
+        rendered.refused_node_sets,
+        ["NodeSet a: another NodeSet already has the name \"gpu\" in Slurm"]
+    );
 }
 
 #[test]
-fn there_is_room_for_all_nodes_and_it_never_shrinks() {
-    let room = |replicas: i32, in_force: Option<Files>| {
+fn max_node_count_covers_all_nodes_and_never_shrinks() {
+    let rendered_with = |replicas: i32, in_force: Option<Files>| {
         let sets = ["a", "b"].map(|name| node_set(name, 1, &json!({ "replicas": replicas })));
         of_node_sets(sets.to_vec(), in_force)
     };
-    let large = room(700, None);
+    let large = rendered_with(700, None);
     assert_eq!(lines(&large, &["MaxNodeCount"]), ["MaxNodeCount=2048"]);
-    assert_eq!(lines(&room(1, None), &["MaxNodeCount"]), ["MaxNodeCount=1024"]);
-    assert_eq!(room(1, Some(large.files.clone())), large);
-    assert_eq!(lines(&room(1500, Some(large.files)), &["MaxNodeCount"]), ["MaxNodeCount=4096"]);
+    assert_eq!(lines(&rendered_with(1, None), &["MaxNodeCount"]), ["MaxNodeCount=1024"]);
+    assert_eq!(rendered_with(1, Some(large.files.clone())), large);
+    assert_eq!(lines(&rendered_with(1500, Some(large.files)), &["MaxNodeCount"]), ["MaxNodeCount=4096"]);
 }
 
 #[test]
-fn nodes_that_are_there_count_although_fewer_are_wanted() {
+fn existing_nodes_count_although_fewer_are_desired() {
     let mut set = node_set("a", 1, &json!({ "replicas": 2, "scalingMode": "DaemonSet" }));
     let status = NodeSetStatus { replicas: 3000, desired: 1, ..NodeSetStatus::default() };
     Arc::make_mut(&mut set).status = Some(status);
@@ -318,68 +329,68 @@ fn nodes_that_are_there_count_although_fewer_are_wanted() {
 #[case::script(json!({ "prologScriptRefs": [{ "name": "odd" }] }), "the name of a script must not contain ' '")]
 #[case::extra_conf(json!({ "extraConf": "just words" }), "slurmctld would refuse slurm.conf")]
 #[case::partition_twice(json!({ "extraConf": "PartitionName=a Nodes=a" }), "partition a is defined twice")]
-fn what_cannot_be_written_is_refused_with_its_place(#[case] change: Value, #[case] text: &str) {
-    let given = Given {
+fn invalid_value_is_refused_with_its_field(#[case] change: Value, #[case] text: &str) {
+    let inputs = Inputs {
         node_sets: vec![node_set("a", 1, &partition(""))],
         config_maps: [("odd".to_owned(), config_map(&[("a b", "")]))].into(),
-        ..Given::default()
+        ..Inputs::default()
     };
-    let error = try_render(&change, &given).unwrap_err().to_string();
+    let error = try_render(&change, &inputs).unwrap_err().to_string();
     assert!(error.contains(text), "{error}");
 }
 
 #[test]
-fn an_accounting_without_a_usable_host_is_named() {
+fn accounting_with_an_invalid_host_is_named() {
     let host = json!({ "external": true, "externalConfig": { "host": "a b", "port": 1 } });
-    let given = Given { accounting: Some(accounting(&host)), ..Given::default() };
-    let error = try_render(&json!({}), &given).unwrap_err().to_string();
+    let inputs = Inputs { accounting: Some(accounting(&host)), ..Inputs::default() };
+    let error = try_render(&json!({}), &inputs).unwrap_err().to_string();
     assert!(error.starts_with("Accounting books: externalConfig.host"), "{error}");
 }
 
 #[test]
-fn what_slurm_takes_though_perhaps_not_as_meant_is_told() {
-    let rendered = try_render(&json!({ "extraConf": "SlurmUser=root" }), &Given::default()).unwrap();
+fn override_of_a_generated_option_is_a_warning() {
+    let rendered = try_render(&json!({ "extraConf": "SlurmUser=root" }), &Inputs::default()).unwrap();
     assert_eq!(rendered.warnings.len(), 1);
-    assert!(rendered.warnings[0].contains("slurmuser overrides the operator's value"), "{rendered:?}");
+    assert!(rendered.warnings[0].contains("slurmuser"), "{rendered:?}");
 }
 
 #[test]
-fn files_that_mean_the_same_are_those_in_force() {
-    let ours = render_with(&Given::default()).files;
+fn files_equivalent_to_those_in_force_are_kept() {
+    let ours = render_with(&Inputs::default()).files;
     let mut theirs = ours.clone();
     theirs.insert(SLURM_CONF.to_owned(), ours[SLURM_CONF].replace("### GENERAL ###", "## Ours"));
     theirs.insert(CGROUP_CONF.to_owned(), format!("# Theirs\n{}", ours[CGROUP_CONF]));
     assert_ne!(theirs, ours);
-    let given = Given { in_force: Some(theirs.clone()), ..Given::default() };
-    assert_eq!(render_with(&given).files, theirs);
-    assert_ne!(try_render(&json!({ "extraConf": "MinJobAge=2" }), &given).unwrap().files, theirs);
+    let inputs = Inputs { in_force: Some(theirs.clone()), ..Inputs::default() };
+    assert_eq!(render_with(&inputs).files, theirs);
+    assert_ne!(try_render(&json!({ "extraConf": "MinJobAge=2" }), &inputs).unwrap().files, theirs);
     theirs.insert("more.conf".to_owned(), String::new());
-    let given = Given { in_force: Some(theirs), ..Given::default() };
-    assert_eq!(render_with(&given).files, ours, "a file too many");
+    let inputs = Inputs { in_force: Some(theirs), ..Inputs::default() };
+    assert_eq!(render_with(&inputs).files, ours, "an extra file is a difference");
 }
 
 #[test]
-fn scripts_of_all_config_maps_come_sorted() {
-    let change = json!({ "epilogScriptRefs": [{ "name": "two" }, { "name": "one" }, { "name": "gone" }] });
+fn scripts_of_all_config_maps_are_sorted() {
+    let change = json!({ "epilogScriptRefs": [{ "name": "two" }, { "name": "one" }, { "name": "missing" }] });
     let config_maps = [
         ("one".to_owned(), config_map(&[("c.sh", ""), ("a.sh", "")])),
         ("two".to_owned(), config_map(&[("b.sh", "")])),
     ];
-    let rendered = try_render(&change, &Given { config_maps: config_maps.into(), ..Given::default() });
+    let rendered = try_render(&change, &Inputs { config_maps: config_maps.into(), ..Inputs::default() });
     assert_eq!(lines(&rendered.unwrap(), &["Epilog="]), ["Epilog=a.sh", "Epilog=b.sh", "Epilog=c.sh"]);
 }
 
 #[rstest]
-#[case::as_a_file("configFileRefs", CGROUP_CONF, false)]
-#[case::another_file("configFileRefs", "gres.conf", true)]
-#[case::not_as_a_script("prologScriptRefs", CGROUP_CONF, true)]
-fn a_cgroup_conf_of_the_user_is_the_only_one(
+#[case::config_file("configFileRefs", CGROUP_CONF, false)]
+#[case::other_config_file("configFileRefs", "gres.conf", true)]
+#[case::script("prologScriptRefs", CGROUP_CONF, true)]
+fn cgroup_conf_of_the_user_replaces_the_generated_one(
     #[case] field: &str,
     #[case] file: &str,
     #[case] generated: bool,
 ) {
     let config_maps = [("mine".to_owned(), config_map(&[(file, "")]))].into();
     let change = json!({ field: [{ "name": "mine" }] });
-    let rendered = try_render(&change, &Given { config_maps, ..Given::default() }).unwrap();
+    let rendered = try_render(&change, &Inputs { config_maps, ..Inputs::default() }).unwrap();
     assert_eq!(rendered.files.contains_key(CGROUP_CONF), generated);
 }
