@@ -16,7 +16,8 @@ use kube::runtime::watcher;
 use kube::{Resource, ResourceExt};
 use operator_runtime::events::{EventType, NewEvent};
 use operator_runtime::{
-    Class, Classify, PerObject, Runtime, Scope, StepErrors, apply, changed_by, referrers, spec_changes,
+    Class, Classify, ComponentError, PerObject, Runtime, Scope, changed_by, children_of, referrers,
+    spec_changes,
 };
 use slinky_api::conditions::ConditionStatus;
 use slinky_api::labels::{APP_INSTANCE, APP_NAME, App};
@@ -24,7 +25,7 @@ use slinky_api::v1beta1::{Accounting, Controller, ControllerSpec, ControllerStat
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
-use tracing::{info, instrument};
+use tracing::info;
 
 /// How often the log of a reconfigure container is read while its report is awaited: logs cannot be watched.
 const REPORT_INTERVAL: Duration = Duration::from_secs(2);
@@ -40,45 +41,31 @@ pub struct Context {
 
 /// Why a reconcile failed.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// Children could not be read.
-    #[error("the API server did not answer as expected")]
-    Observe(#[from] kube::Error),
-    /// Steps of the plan failed.
-    #[error("{error}")]
-    Steps {
-        /// The steps.
-        error: StepErrors,
-        /// When the Controller has to be reconciled again even so.
-        requeue_after: Option<Duration>,
-    },
-    /// The status could not be written.
-    #[error(transparent)]
-    Status(#[from] apply::Error),
+#[error("{error}")]
+pub struct Error {
+    #[source]
+    error: ComponentError,
+    /// When the Controller has to be reconciled again even so.
+    requeue_after: Option<Duration>,
+}
+
+impl<E: Into<ComponentError>> From<E> for Error {
+    fn from(error: E) -> Self {
+        Self { error: error.into(), requeue_after: None }
+    }
 }
 
 impl Classify for Error {
     fn class(&self) -> Class {
-        match self {
-            Self::Observe(error) => error.class(),
-            Self::Steps { error, .. } => error.class(),
-            Self::Status(error) => error.class(),
-        }
+        self.error.class()
     }
 
     fn category(&self) -> &'static str {
-        match self {
-            Self::Observe(error) => error.category(),
-            Self::Steps { error, .. } => error.category(),
-            Self::Status(error) => error.category(),
-        }
+        self.error.category()
     }
 
     fn requeue_after(&self) -> Option<Duration> {
-        match self {
-            Self::Steps { requeue_after, .. } => *requeue_after,
-            Self::Observe(_) | Self::Status(_) => None,
-        }
+        self.requeue_after
     }
 }
 
@@ -88,13 +75,12 @@ pub async fn start(runtime: Runtime, delay: Duration) -> anyhow::Result<()> {
 }
 
 async fn run(scope: Scope, delay: Duration) -> anyhow::Result<()> {
-    let children = || watcher::Config::default().labels(&format!("{APP_NAME}={}", Controller::NAME));
     let with_checks =
         || watcher::Config::default().labels(&format!("{APP_NAME} in ({}, {CHECK_APP})", Controller::NAME));
     let (accountings, accounting_changes) = scope.cache::<Accounting>(watcher::Config::default());
     let (node_sets, node_set_changes) = scope.cache::<NodeSet>(watcher::Config::default());
-    let (services, service_changes) = scope.cache(children());
-    let (stateful_sets, stateful_set_changes) = scope.cache(children());
+    let (services, service_changes) = scope.cache(children_of::<Controller>());
+    let (stateful_sets, stateful_set_changes) = scope.cache(children_of::<Controller>());
     let (config_maps, config_map_changes) = scope.cache(with_checks());
     let (pods, pod_changes) = scope.cache::<Pod>(with_checks());
     let controller = scope.controller::<Controller>(watcher::Config::default());
@@ -140,7 +126,7 @@ async fn run(scope: Scope, delay: Duration) -> anyhow::Result<()> {
         reconfigure_delay: delay,
     };
     let context = Context { scope: scope.clone(), inputs, service_monitors };
-    scope.run_controller(controller, reconcile, Arc::new(context)).await;
+    scope.run_component(controller, context, reconcile).await;
     Ok(())
 }
 
@@ -182,13 +168,11 @@ fn controller_of(pod: &Pod) -> Option<ObjectRef<Controller>> {
     Some(ObjectRef::new(name).within(&pod.namespace()?))
 }
 
-#[instrument(skip_all, fields(namespace = controller.namespace(), name = controller.name_any()))]
-async fn reconcile(controller: Arc<Controller>, context: Arc<Context>) -> Result<Action, Error> {
-    if controller.metadata.deletion_timestamp.is_some() {
-        return Ok(Action::await_change());
-    }
-    #[expect(clippy::disallowed_methods, reason = "the one place where this controller reads the clock")]
-    let now = Timestamp::now();
+async fn reconcile(
+    controller: Arc<Controller>,
+    context: Arc<Context>,
+    now: Timestamp,
+) -> Result<Action, Error> {
     let observed = observe(&controller, &context.inputs).await?;
     let plan = plan(&observed, now);
     let pending = &context.inputs.pending;
@@ -209,7 +193,7 @@ async fn reconcile(controller: Arc<Controller>, context: Arc<Context>) -> Result
     context.scope.applier().apply_status(controller.as_ref(), &status).await?;
     publish_transitions(&controller, &status, &context.scope);
     let requeue_after = requeue_after(&plan, &outcome);
-    outcome.result.map_err(|error| Error::Steps { error, requeue_after })?;
+    outcome.result.map_err(|error| Error { error: error.into(), requeue_after })?;
     Ok(requeue_after.map_or_else(Action::await_change, Action::requeue))
 }
 

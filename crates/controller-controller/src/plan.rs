@@ -7,7 +7,7 @@ mod pods;
 mod rollout;
 
 pub use config::{ConfigPlan, Confirmation, STARTING, has_run};
-pub use obstacle::Obstacle;
+pub use obstacle::{ControllerObstacle, Obstacle};
 pub use rollout::Decision;
 
 use crate::build::{ServiceMonitor, build_internal_service, build_service, build_service_monitor};
@@ -19,6 +19,7 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
 use kube::{Resource, ResourceExt};
 use operator_runtime::RawObject;
+use pod_builder::BuildError;
 use pods::{active_labels, stuck_pods};
 use slinky_api::names::{check_stateful_set_name, controller as names};
 use slinky_api::ownership::is_controlled_by;
@@ -93,15 +94,15 @@ pub enum Step {
 
 impl Plan {
     /// Adds the step that applies a child, or the obstacle that keeps it from being built.
-    fn apply<K, E: Into<Obstacle>>(
+    fn apply<K>(
         &mut self,
         name: &'static str,
-        desired: Result<K, E>,
+        desired: Result<K, BuildError>,
         step: impl FnOnce(Box<K>) -> Step,
     ) {
         match desired {
             Ok(desired) => self.steps.push(step(Box::new(desired))),
-            Err(obstacle) => self.obstacles.push((name, obstacle.into())),
+            Err(error) => self.obstacles.push((name, Obstacle::invalid(error))),
         }
     }
 
@@ -123,7 +124,7 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan {
         // The Services have longer names, and Kubernetes allows them longer ones by as much.
         let name = names::workload(&observed.controller.name_any());
         if let Err(problem) = check_stateful_set_name(&name) {
-            plan.obstacles.push(("Plan", Obstacle::Name { name, problem }));
+            plan.obstacles.push(("Plan", Obstacle::Name { kind: "StatefulSet", name, problem }));
             return plan;
         }
         plan_daemons(&mut plan, observed, now);
@@ -155,8 +156,9 @@ fn plan_daemons(plan: &mut Plan, observed: &Observed, now: Timestamp) {
     let rendered = render_config(observed);
     // While the desired configuration cannot be rendered, slurmctld starts with the one in force.
     let files = rendered.as_ref().ok().map(|rendered| &rendered.files).or(observed.files());
-    let stateful_set =
-        files.ok_or(Obstacle::NoConfig).and_then(|files| desired_stateful_set(observed, files));
+    let stateful_set = files
+        .ok_or(ControllerObstacle::NoConfig.into())
+        .and_then(|files| desired_stateful_set(observed, files));
     let template = stateful_set.as_ref().ok().or(observed.stateful_set.as_deref());
     let template = template.and_then(|set| set.as_json().pointer("/spec/template"));
     let mut pod_steps = vec![];

@@ -12,7 +12,7 @@ use std::time::Duration;
 pub const WATCH_FALLBACK: Duration = Duration::from_mins(5);
 
 /// Why a child is not written. `S` has the obstacles that only one controller knows.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum Obstacle<S: Classify = Infallible> {
     /// The spec refers to an object that does not exist.
     #[error(transparent)]
@@ -32,7 +32,7 @@ pub enum Obstacle<S: Classify = Infallible> {
     },
     /// The child cannot be built from the spec; only an edit helps.
     #[error(transparent)]
-    Invalid(Box<dyn Error + Send + Sync>),
+    Invalid(Arc<dyn Error + Send + Sync>),
     /// An obstacle that only one controller knows.
     #[error(transparent)]
     Specific(S),
@@ -41,7 +41,7 @@ pub enum Obstacle<S: Classify = Infallible> {
 impl<S: Classify> Obstacle<S> {
     /// The spec cannot be acted on, for this reason.
     pub fn invalid(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        Self::Invalid(error.into())
+        Self::Invalid(error.into().into())
     }
 }
 

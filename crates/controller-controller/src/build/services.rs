@@ -5,8 +5,8 @@ use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
 use operator_runtime::RawObject;
 use pod_builder::{
-    BuildError, ComponentPort, build_headless_spec, build_service_spec, child_metadata, merge_annotations,
-    merge_labels,
+    BuildError, ComponentPort, ComponentService, build_component_service, build_headless_spec,
+    child_metadata, merge_annotations, merge_labels,
 };
 use serde_json::json;
 use slinky_api::labels::{App, CONTROLLER_ACTIVE, TRUE, common_labels, selector_labels};
@@ -17,22 +17,16 @@ const PORT: ComponentPort<'_> = ComponentPort { name: Controller::NAME, default:
 
 /// The Service `<name>-controller` for clients.
 pub fn build_service(controller: &Controller) -> Result<RawObject<Service>, BuildError> {
-    let template = controller.spec.service.clone().unwrap_or_default();
-    let user = template.metadata.clone().unwrap_or_default();
     let mut selector = selector_labels(controller);
     selector.insert(CONTROLLER_ACTIVE.to_owned(), TRUE.to_owned());
-    let service = json!({
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": child_metadata(
-            controller,
-            &names::workload(&controller.name_any()),
-            merge_labels([Some(controller.labels()), user.labels.as_ref(), Some(&common_labels(controller))]),
-            merge_annotations([Some(controller.annotations()), user.annotations.as_ref()]),
-        ),
-        "spec": build_service_spec(&template, PORT, &selector)?,
-    });
-    Ok(RawObject::new(service)?)
+    let service = ComponentService {
+        name: &names::workload(&controller.name_any()),
+        default_port: SLURMCTLD_PORT,
+        selector,
+        template: controller.spec.service.as_ref(),
+        inherits_metadata: true,
+    };
+    Ok(RawObject::new(build_component_service(controller, &service)?)?)
 }
 
 /// The headless Service `<name>-controller-internal`, by which daemons find each other, active or not.

@@ -2,7 +2,7 @@
 
 use super::pods::{config_annotations, is_ready};
 use super::rollout::{Decision, Situation, decide};
-use super::{Obstacle, Step, owned};
+use super::{ControllerObstacle, Obstacle, Step, owned};
 use crate::build::{
     Files, Reconfiguration, Rendered, Sources, build_candidate, build_check, build_config, render,
 };
@@ -79,7 +79,7 @@ pub fn render_config(observed: &Observed) -> Result<Rendered, Obstacle> {
     }
     let config_maps = observed.config_maps.as_ref().map_err(Arc::clone)?;
     for name in spec.config_map_names().into_iter().filter(|_| !spec.external) {
-        check_object_name(name).map_err(|problem| Obstacle::Misnamed(name.to_owned(), problem))?;
+        check_object_name(name).map_err(|problem| ControllerObstacle::Misnamed(name.to_owned(), problem))?;
         if !config_maps.contains_key(name) {
             return Err(MissingReference::ConfigMap(name.to_owned()).into());
         }
@@ -90,7 +90,7 @@ pub fn render_config(observed: &Observed) -> Result<Rendered, Obstacle> {
         config_maps,
         in_force: observed.files(),
     };
-    Ok(render(&observed.controller, &sources)?)
+    Ok(render(&observed.controller, &sources).map_err(ControllerObstacle::from)?)
 }
 
 /// Plans the configuration of clients of an external cluster: it is written at once.
@@ -127,7 +127,7 @@ pub fn plan_config(
         (Decision::Check, Some(outdated), _) => vec![Step::DeleteCheckPod(outdated.clone())],
         (Decision::Check, None, Some(template)) => vec![Step::CreateCheck {
             candidate: Box::new(build_candidate(controller, rendered.files.clone())),
-            pod: Box::new(build_check(controller, template, &id)?),
+            pod: Box::new(build_check(controller, template, &id).map_err(Obstacle::invalid)?),
         }],
         _ => vec![],
     };

@@ -1,6 +1,6 @@
 //! Plans the StatefulSet of slurmctld.
 
-use super::{Obstacle, Step};
+use super::{ControllerObstacle, Obstacle, Step};
 use crate::build::{Files, Hashes, build_stateful_set};
 use crate::observe::Observed;
 use k8s_openapi::api::apps::v1::StatefulSet;
@@ -31,7 +31,8 @@ pub fn desired_stateful_set(observed: &Observed, files: &Files) -> Result<RawObj
         jwt_key: key_hash(&observed.jwt_key)?,
         files: (!user_files.is_empty()).then(|| hash_files(&user_files)),
     };
-    Ok(build_stateful_set(&observed.controller, files, hashes, observed.stateful_set.as_deref())?)
+    let live = observed.stateful_set.as_deref();
+    build_stateful_set(&observed.controller, files, hashes, live).map_err(Obstacle::invalid)
 }
 
 /// Standby daemons need a state directory that all of them mount.
@@ -42,14 +43,14 @@ fn check_shared_state(observed: &Observed) -> Result<(), Obstacle> {
     }
     let persistence = spec.persistence.clone().unwrap_or_default();
     let claim = persistence.existing_claim().filter(|_| persistence.enabled);
-    let claim = claim.ok_or(Obstacle::NothingShared)?;
+    let claim = claim.ok_or(ControllerObstacle::NothingShared)?;
     if claim_template(observed).is_some() {
-        return Err(Obstacle::OwnVolume);
+        return Err(ControllerObstacle::OwnVolume.into());
     }
     let shared = observed.shared_claim.as_ref().map_err(Arc::clone)?;
     let modes = shared.as_ref().and_then(|claim| claim.spec.as_ref()?.access_modes.clone());
     if modes.is_some_and(|modes| !modes.iter().any(|mode| mode == "ReadWriteMany")) {
-        return Err(Obstacle::NotShared(claim.to_owned()));
+        return Err(ControllerObstacle::NotShared(claim.to_owned()).into());
     }
     Ok(())
 }

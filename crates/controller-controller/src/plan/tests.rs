@@ -230,7 +230,7 @@ fn without_a_renderable_configuration_the_one_in_force_stays(
     let found = obstacle(&new, "Config").unwrap();
     assert_eq!(found.category(), category);
     assert!(found.to_string().contains(text), "{found}");
-    assert!(matches!(obstacle(&new, "StatefulSet"), Some(Obstacle::NoConfig)));
+    assert!(matches!(obstacle(&new, "StatefulSet"), Some(Obstacle::Specific(ControllerObstacle::NoConfig))));
 
     let live = plan_now(&running(&change, &old));
     assert!(live.config.is_none() && leaves_stateful_set(&live));
@@ -257,11 +257,11 @@ fn refused_node_set_is_no_obstacle() {
 
 #[rstest]
 #[case(MissingReference::ConfigMap(String::new()).into(), Class::Waiting(Duration::from_mins(5)))]
-#[case(Obstacle::NotShared("claim".to_owned()), Class::Waiting(Duration::from_mins(1)))]
-#[case(Obstacle::NothingShared, Class::Invalid)]
-#[case(Obstacle::OwnVolume, Class::Invalid)]
-#[case(Obstacle::NoConfig, Class::Invalid)]
-#[case(ConfigError::Refused(String::new()).into(), Class::Invalid)]
+#[case(ControllerObstacle::NotShared("claim".to_owned()).into(), Class::Waiting(Duration::from_mins(1)))]
+#[case(ControllerObstacle::NothingShared.into(), Class::Invalid)]
+#[case(ControllerObstacle::OwnVolume.into(), Class::Invalid)]
+#[case(ControllerObstacle::NoConfig.into(), Class::Invalid)]
+#[case(ControllerObstacle::from(ConfigError::Refused(String::new())).into(), Class::Invalid)]
 fn obstacle_is_retried_only_if_it_can_pass_without_an_edit(#[case] obstacle: Obstacle, #[case] class: Class) {
     assert_eq!(obstacle.class(), class);
 }
