@@ -2,30 +2,18 @@
 
 use crate::build::ConfigError;
 use crate::execute::execute;
-use crate::observe::observe;
+use crate::observe::{Sources, observe};
 use crate::plan::plan;
 use crate::status::status;
 use jiff::Timestamp;
-use k8s_openapi::api::apps::v1::StatefulSet;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::ResourceExt;
 use kube::runtime::controller::Action;
-use kube::runtime::reflector::Store;
 use kube::runtime::watcher;
-use operator_runtime::{ComponentError, RawObject, Runtime, Scope, children_of, referrers};
+use operator_runtime::{ComponentError, Runtime, children_of, referrers};
 use slinky_api::names::accounting::workload;
 use slinky_api::v1beta1::{Accounting, SecretKeySelector};
 use std::sync::Arc;
-
-/// Clients and caches of a reconcile.
-pub struct Context {
-    /// The clients.
-    pub scope: Scope,
-    /// The Services of slurmdbd.
-    pub services: Store<RawObject<Service>>,
-    /// The StatefulSets of slurmdbd.
-    pub stateful_sets: Store<RawObject<StatefulSet>>,
-}
 
 /// Starts the controller in every watched namespace.
 pub async fn start(runtime: Runtime) -> anyhow::Result<()> {
@@ -44,8 +32,8 @@ pub async fn start(runtime: Runtime) -> anyhow::Result<()> {
                 .watches_stream(scope.changes::<ConfigMap>(watcher::Config::default()), move |map| {
                     referrers(&by_config_map, &map, depends_on_config_map)
                 });
-            let context = Context { scope: scope.clone(), services, stateful_sets };
-            scope.run_component(controller, context, reconcile).await;
+            let sources = Sources { scope: scope.clone(), services, stateful_sets };
+            scope.run_component(controller, sources, reconcile).await;
             Ok(())
         })
         .await
@@ -66,13 +54,13 @@ fn depends_on_config_map(accounting: &Accounting, name: &str) -> bool {
 
 async fn reconcile(
     accounting: Arc<Accounting>,
-    context: Arc<Context>,
+    sources: Arc<Sources>,
     now: Timestamp,
 ) -> Result<Action, ComponentError<ConfigError>> {
-    let observed = observe(accounting, &context).await?;
-    let outcome = execute(plan(&observed), &observed, &context.scope).await;
+    let observed = observe(accounting, &sources).await?;
+    let outcome = execute(plan(&observed), &observed, &sources.scope).await;
     let status = status(&observed, &outcome, now);
-    context.scope.applier().apply_status(observed.accounting.as_ref(), &status).await?;
+    sources.scope.applier().apply_status(observed.accounting.as_ref(), &status).await?;
     outcome.result?;
     Ok(Action::await_change())
 }

@@ -1,15 +1,25 @@
 //! Reads the children and the references of an Accounting: Service and StatefulSet from caches, Secrets and ConfigMaps
 //! by name. No Secret is cached.
 
-use crate::controller::Context;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
+use kube::runtime::reflector::Store;
 use kube::{Client, ResourceExt};
 use operator_runtime::references::{ReferenceError, ResolvedKey, resolve_key};
-use operator_runtime::{RawObject, cached_or_live, find, get_secret};
+use operator_runtime::{RawObject, Scope, cached_or_live, find, get_secret};
 use slinky_api::names::accounting::workload;
 use slinky_api::v1beta1::Accounting;
 use std::sync::Arc;
+
+/// What observations are read from: the caches of one scope, and its client.
+pub struct Sources {
+    /// The clients.
+    pub scope: Scope,
+    /// The Services of slurmdbd.
+    pub services: Store<RawObject<Service>>,
+    /// The StatefulSets of slurmdbd.
+    pub stateful_sets: Store<RawObject<StatefulSet>>,
+}
 
 /// Everything that a decision about an Accounting depends on.
 pub struct Observed {
@@ -41,11 +51,11 @@ pub struct References {
 }
 
 /// Reads the state of one Accounting.
-pub async fn observe(accounting: Arc<Accounting>, context: &Context) -> Result<Observed, kube::Error> {
-    let client = context.scope.client();
+pub async fn observe(accounting: Arc<Accounting>, sources: &Sources) -> Result<Observed, kube::Error> {
+    let client = sources.scope.client();
     let namespace = accounting.namespace().unwrap_or_default();
     let name = workload(&accounting.name_any());
-    let stateful_set = cached_or_live(&context.stateful_sets, client.clone(), &namespace, &name).await?;
+    let stateful_set = cached_or_live(&sources.stateful_sets, client.clone(), &namespace, &name).await?;
     let config = get_secret(client.clone(), &namespace, &name).await;
     let references = if accounting.spec.external {
         None
@@ -53,7 +63,7 @@ pub async fn observe(accounting: Arc<Accounting>, context: &Context) -> Result<O
         // Boxed: it holds several objects at once.
         Some(Box::pin(resolve_references(&accounting, &client)).await)
     };
-    let service = find(&context.services, &namespace, &name);
+    let service = find(&sources.services, &namespace, &name);
     Ok(Observed { accounting, service, config, stateful_set, references })
 }
 

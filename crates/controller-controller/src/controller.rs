@@ -3,7 +3,7 @@
 use crate::active;
 use crate::build::{CHECK_APP, ServiceMonitor, node_count};
 use crate::execute::{Monitoring, Outcome, execute};
-use crate::observe::{Inputs, Observed, observe};
+use crate::observe::{Observed, Sources, observe};
 use crate::plan::{Confirmation, Decision, Plan, plan};
 use crate::status::{status, transitions};
 use futures::StreamExt;
@@ -35,7 +35,7 @@ const MONITOR_INTERVAL: Duration = Duration::from_mins(5);
 /// Everything that a reconcile works with.
 pub struct Context {
     scope: Scope,
-    inputs: Inputs,
+    sources: Sources,
     service_monitors: watch::Sender<bool>,
 }
 
@@ -113,7 +113,7 @@ async fn run(scope: Scope, delay: Duration) -> anyhow::Result<()> {
             refer(&store, uses_config_map),
         )
         .reconcile_on(active_changes);
-    let inputs = Inputs {
+    let sources = Sources {
         client: scope.client(),
         accountings,
         node_sets,
@@ -125,7 +125,7 @@ async fn run(scope: Scope, delay: Duration) -> anyhow::Result<()> {
         pending: PerObject::default(),
         reconfigure_delay: delay,
     };
-    let context = Context { scope: scope.clone(), inputs, service_monitors };
+    let context = Context { scope: scope.clone(), sources, service_monitors };
     scope.run_component(controller, context, reconcile).await;
     Ok(())
 }
@@ -173,9 +173,9 @@ async fn reconcile(
     context: Arc<Context>,
     now: Timestamp,
 ) -> Result<Action, Error> {
-    let observed = observe(&controller, &context.inputs).await?;
+    let observed = observe(&controller, &context.sources).await?;
     let plan = plan(&observed, now);
-    let pending = &context.inputs.pending;
+    let pending = &context.sources.pending;
     pending.with(controller.as_ref(), |pending| pending.clone_from(&plan.pending));
     report_config_change(&plan, &observed, &context.scope);
     let outcome = Box::pin(execute(&plan, &observed, &context.scope)).await;

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The sources of [`observe`]: the API server, caches, state of this process and settings.
-pub struct Inputs {
+pub struct Sources {
     /// Reads objects that no cache holds.
     pub client: Client,
     /// The Accountings that Controllers refer to.
@@ -162,20 +162,20 @@ fn has_key_suffix(name: &str) -> bool {
 }
 
 /// Reads the state of one Controller. An error means that the caches lack a child and the API server did not answer.
-pub async fn observe(controller: &Arc<Controller>, inputs: &Inputs) -> Result<Observed, kube::Error> {
+pub async fn observe(controller: &Arc<Controller>, sources: &Sources) -> Result<Observed, kube::Error> {
     let namespace = &controller.namespace().unwrap_or_default();
     let name = controller.name_any();
     let (workload, check) = (names::workload(&name), check_name(&name));
     let spec = &controller.spec;
-    let client = || inputs.client.clone();
+    let client = || sources.client.clone();
     let accounting = spec.accounting_ref.as_ref();
     let slurm_key = resolve_key(client(), namespace, "slurmKeyRef", spec.slurm_key_ref.as_ref());
     let jwt_key = resolve_key(client(), namespace, "jwtKeyRef", spec.signing_key_ref());
     let mut observed = Observed {
         controller: controller.clone(),
-        reconfigure_delay: inputs.reconfigure_delay,
-        accounting: accounting.and_then(|accounting| find(&inputs.accountings, namespace, &accounting.name)),
-        node_sets: list_node_sets(controller, &inputs.node_sets),
+        reconfigure_delay: sources.reconfigure_delay,
+        accounting: accounting.and_then(|accounting| find(&sources.accountings, namespace, &accounting.name)),
+        node_sets: list_node_sets(controller, &sources.node_sets),
         slurm_key: slurm_key.await.map(|key| key.holder).map_err(Arc::new),
         jwt_key: jwt_key.await.map(|key| key.holder).map_err(Arc::new),
         jwks: match &spec.jwks_key_ref {
@@ -187,15 +187,15 @@ pub async fn observe(controller: &Arc<Controller>, inputs: &Inputs) -> Result<Ob
         },
         config_maps: get_config_maps(controller, client(), namespace).await.map_err(Arc::new),
         shared_claim: get_shared_claim(controller, client(), namespace).await.map_err(Arc::new),
-        service: find(&inputs.services, namespace, &workload),
-        internal_service: find(&inputs.services, namespace, &names::internal_service(&name)),
-        config: cached_or_live(&inputs.config_maps, client(), namespace, &names::config(&name)).await?,
-        stateful_set: cached_or_live(&inputs.stateful_sets, client(), namespace, &workload).await?,
-        pods: list_pods(controller, &inputs.pods),
-        active: inputs.active_daemons.with(controller.as_ref(), |active| *active),
-        candidate: find(&inputs.config_maps, namespace, &check),
-        check: find(&inputs.pods, namespace, &check),
-        pending: inputs.pending.with(controller.as_ref(), |pending| pending.clone()),
+        service: find(&sources.services, namespace, &workload),
+        internal_service: find(&sources.services, namespace, &names::internal_service(&name)),
+        config: cached_or_live(&sources.config_maps, client(), namespace, &names::config(&name)).await?,
+        stateful_set: cached_or_live(&sources.stateful_sets, client(), namespace, &workload).await?,
+        pods: list_pods(controller, &sources.pods),
+        active: sources.active_daemons.with(controller.as_ref(), |active| *active),
+        candidate: find(&sources.config_maps, namespace, &check),
+        check: find(&sources.pods, namespace, &check),
+        pending: sources.pending.with(controller.as_ref(), |pending| pending.clone()),
         report: None,
         service_monitor: get_service_monitor(controller, client(), namespace).await.map_err(Arc::new),
     };

@@ -1,39 +1,20 @@
 //! Watches LoginSets, their children and the objects that they refer to, and reconciles one LoginSet at a time.
 
 use crate::execute::execute;
-use crate::observe::observe;
+use crate::observe::{Sources, observe};
 use crate::plan::plan;
 use crate::status::status;
 use jiff::Timestamp;
-use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
+use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
 use kube::runtime::controller::Action;
-use kube::runtime::reflector::Store;
 use kube::runtime::watcher;
 use operator_runtime::{
-    Class, Classify, ComponentError, MissingReference, RawObject, Runtime, Scope, children_of, find,
-    referrers, spec_changes,
+    Class, Classify, ComponentError, MissingReference, Runtime, children_of, find, referrers, spec_changes,
 };
 use slinky_api::names::ssh_host_keys;
 use slinky_api::v1beta1::{Controller, LoginSet};
 use std::sync::Arc;
-
-/// Clients and caches of a reconcile.
-pub struct Context {
-    /// The clients.
-    pub scope: Scope,
-    /// The domain of the Kubernetes cluster.
-    pub cluster_domain: String,
-    /// The Controllers that LoginSets refer to.
-    pub controllers: Store<Controller>,
-    /// The ConfigMaps of login pods.
-    pub configs: Store<ConfigMap>,
-    /// The Services of login pods.
-    pub services: Store<RawObject<Service>>,
-    /// The Deployments of login pods.
-    pub deployments: Store<RawObject<Deployment>>,
-}
 
 /// Why a reconcile failed.
 #[derive(Debug, thiserror::Error)]
@@ -82,7 +63,7 @@ pub async fn start(runtime: Runtime) -> anyhow::Result<()> {
                         depends_on_secret(loginset, cluster.as_deref(), name)
                     })
                 });
-            let context = Context {
+            let sources = Sources {
                 scope: scope.clone(),
                 cluster_domain: scope.cluster_domain(),
                 controllers,
@@ -90,10 +71,10 @@ pub async fn start(runtime: Runtime) -> anyhow::Result<()> {
                 services,
                 deployments,
             };
-            let reconcile = |loginset, context, now| async move {
-                Ok::<_, Error>(reconcile(loginset, context, now).await?)
+            let reconcile = |loginset, sources, now| async move {
+                Ok::<_, Error>(reconcile(loginset, sources, now).await?)
             };
-            scope.run_component(controller, context, reconcile).await;
+            scope.run_component(controller, sources, reconcile).await;
             Ok(())
         })
         .await
@@ -109,14 +90,14 @@ fn depends_on_secret(loginset: &LoginSet, controller: Option<&Controller>, name:
 
 async fn reconcile(
     loginset: Arc<LoginSet>,
-    context: Arc<Context>,
+    sources: Arc<Sources>,
     now: Timestamp,
 ) -> Result<Action, ComponentError> {
-    let observed = observe(loginset, &context).await?;
+    let observed = observe(loginset, &sources).await?;
     // Boxed: it holds many objects at once.
-    let outcome = Box::pin(execute(plan(&observed), &observed, &context.scope)).await;
+    let outcome = Box::pin(execute(plan(&observed), &observed, &sources.scope)).await;
     let status = status(&observed, &outcome, now);
-    context.scope.applier().apply_status(observed.loginset.as_ref(), &status).await?;
+    sources.scope.applier().apply_status(observed.loginset.as_ref(), &status).await?;
     outcome.result?;
     Ok(Action::await_change())
 }

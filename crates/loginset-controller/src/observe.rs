@@ -1,14 +1,30 @@
 //! Reads the children and the references of a LoginSet: children from caches, Secrets by name. No Secret is cached.
 
-use crate::controller::Context;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
 use kube::ResourceExt;
+use kube::runtime::reflector::Store;
 use operator_runtime::references::{ReferenceError, ResolvedKey, resolve_key};
-use operator_runtime::{RawObject, cached_or_live, find, get_secret};
+use operator_runtime::{RawObject, Scope, cached_or_live, find, get_secret};
 use slinky_api::names::{ssh_config, ssh_host_keys};
 use slinky_api::v1beta1::{Controller, LoginSet};
 use std::sync::Arc;
+
+/// What observations are read from: the caches of one scope, and its client.
+pub struct Sources {
+    /// The clients.
+    pub scope: Scope,
+    /// The domain of the Kubernetes cluster.
+    pub cluster_domain: String,
+    /// The Controllers that LoginSets refer to.
+    pub controllers: Store<Controller>,
+    /// The ConfigMaps of login pods.
+    pub configs: Store<ConfigMap>,
+    /// The Services of login pods.
+    pub services: Store<RawObject<Service>>,
+    /// The Deployments of login pods.
+    pub deployments: Store<RawObject<Deployment>>,
+}
 
 /// Everything that a decision about a LoginSet depends on.
 pub struct Observed {
@@ -42,13 +58,13 @@ pub struct Cluster {
 }
 
 /// Reads the state of one LoginSet.
-pub async fn observe(loginset: Arc<LoginSet>, context: &Context) -> Result<Observed, kube::Error> {
-    let client = context.scope.client();
+pub async fn observe(loginset: Arc<LoginSet>, sources: &Sources) -> Result<Observed, kube::Error> {
+    let client = sources.scope.client();
     let namespace = loginset.namespace().unwrap_or_default();
     let name = loginset.name_any();
-    let deployment = cached_or_live(&context.deployments, client.clone(), &namespace, &name).await?;
+    let deployment = cached_or_live(&sources.deployments, client.clone(), &namespace, &name).await?;
     let cluster = async {
-        let controller = find(&context.controllers, &namespace, &loginset.spec.controller_ref.name)?;
+        let controller = find(&sources.controllers, &namespace, &loginset.spec.controller_ref.name)?;
         let (field, key) = ("spec.slurmKeyRef of the Controller", controller.spec.slurm_key_ref.as_ref());
         let slurm_key = resolve_key(client.clone(), &namespace, field, key).await.map_err(Arc::new);
         Some(Cluster { controller, slurm_key })
@@ -59,12 +75,12 @@ pub async fn observe(loginset: Arc<LoginSet>, context: &Context) -> Result<Obser
     let host_keys = get_secret(client.clone(), &namespace, &host_keys_name);
     let (cluster, sssd_conf, host_keys) = tokio::join!(cluster, sssd_conf, host_keys);
     Ok(Observed {
-        cluster_domain: context.cluster_domain.clone(),
+        cluster_domain: sources.cluster_domain.clone(),
         cluster,
         sssd_conf: sssd_conf.map_err(Arc::new),
         host_keys,
-        config: find(&context.configs, &namespace, &ssh_config(&name)),
-        service: find(&context.services, &namespace, &name),
+        config: find(&sources.configs, &namespace, &ssh_config(&name)),
+        service: find(&sources.services, &namespace, &name),
         deployment,
         loginset,
     })

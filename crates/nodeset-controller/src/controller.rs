@@ -117,7 +117,7 @@ fn embedded(replica: &ReplicaId) -> anyhow::Result<Embedded> {
         .context("the timing constants of the expectations protocol contradict each other")
 }
 
-/// CLOCK_BOOTTIME: the time since the machine was started, suspend included.
+/// `CLOCK_BOOTTIME`: the time since the machine was started, suspend included.
 fn since_boot() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     let (seconds, nanos) = (u64::try_from(time.tv_sec), u32::try_from(time.tv_nsec));

@@ -56,7 +56,7 @@ pub struct Observed {
     pub retry_times: RetryTimes,
 }
 
-/// Reason of the SlurmReachable condition before the first answer of Slurm was due.
+/// Reason of the `SlurmReachable` condition before the first answer of Slurm was due.
 pub const NOT_POLLED_YET: &str = "NotAskedYet";
 /// Reason of the Progressing condition while worker pods are created.
 pub const CREATING: &str = "Creating";

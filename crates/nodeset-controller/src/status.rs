@@ -28,7 +28,7 @@ use slurm_rest::{Node, NodeState};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Reason of SlurmReachable while Slurm does not answer.
+/// Reason of `SlurmReachable` while Slurm does not answer.
 const NOT_ANSWERING: &str = "NotAnswering";
 /// Shortest time between two status writes that change numbers only: every pod that starts changes some.
 const PAUSE: Duration = Duration::from_secs(1);

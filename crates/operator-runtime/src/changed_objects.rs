@@ -4,7 +4,7 @@
 //! them, and does not emit objects that were deleted while the watch was down, which a relist lacks. A
 //! `touched_objects` that follows the store would replace it.
 
-use crate::scope::Watched;
+use crate::watched::Watched;
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt};
 use kube::runtime::reflector::{ObjectRef, Store};

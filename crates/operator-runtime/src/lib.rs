@@ -31,6 +31,7 @@ mod runtime;
 mod scope;
 mod secret;
 mod tasks;
+mod watched;
 
 pub use args::Args;
 pub use changed_objects::changed_objects;
@@ -45,5 +46,6 @@ pub use raw_object::RawObject;
 pub use ready::Gate;
 pub use run::run;
 pub use runtime::Runtime;
-pub use scope::{Scope, Watched, cached_or_live, changed_by, find, referrers, spec_changes};
+pub use scope::{Scope, cached_or_live, changed_by, find, referrers, spec_changes};
 pub use secret::get_secret;
+pub use watched::Watched;

@@ -5,7 +5,7 @@
 
 use crate::events::{EventType, Events, NewEvent};
 use crate::metrics::{ErrorLabels, METRICS};
-use crate::scope::Watched;
+use crate::watched::Watched;
 use kube::core::{DeserializeGuard, Resource};
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher::Event;

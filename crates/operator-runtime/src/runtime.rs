@@ -5,9 +5,7 @@ use crate::args::Args;
 use crate::client::{self, client, no_retry_client};
 use crate::events::Events;
 use crate::ready::{Gate, Readiness};
-use crate::scope::Scope;
 use crate::tasks::Tasks;
-use futures::future::try_join_all;
 use kube::Client;
 use slinky_api::names::cluster_domain;
 use std::sync::Arc;
@@ -121,21 +119,6 @@ impl Runtime {
     /// Runs a future in the background. It should end on [`Runtime::shutdown`]; a panic in it stops the process.
     pub fn spawn(&self, name: &'static str, future: impl Future<Output = ()> + Send + 'static) {
         self.inner.tasks.spawn(name, future);
-    }
-
-    /// Runs `run` once for all namespaces, or concurrently for each namespace of `--namespaces`.
-    ///
-    /// kube watches one namespace or all of them. Each namespace has its own watches, caches and controllers, so that a
-    /// namespace that cannot be listed does not stop the others and is never mistaken for an empty one. State that the
-    /// namespaces share (connections, a watch of Nodes) is created before and cloned into `run`.
-    pub async fn for_each_scope<F, R>(&self, run: F) -> anyhow::Result<()>
-    where
-        F: Fn(Scope) -> R,
-        R: Future<Output = anyhow::Result<()>>,
-    {
-        let scopes = self.inner.args.namespaces.scopes();
-        let runs = scopes.into_iter().map(|namespace| run(Scope::new(self.clone(), namespace)));
-        try_join_all(runs).await.map(drop)
     }
 
     pub(crate) fn readiness(&self) -> &Readiness {

@@ -7,6 +7,8 @@ use crate::metrics::{KindLabel, METRICS};
 use crate::per_object::ObjectKey;
 use crate::readable::readable;
 use crate::runtime::Runtime;
+use crate::watched::Watched;
+use futures::future::try_join_all;
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt};
 use k8s_openapi::NamespaceResourceScope;
@@ -15,9 +17,7 @@ use kube::runtime::reflector::{self, ObjectRef, Store, store::Writer};
 use kube::runtime::{Controller, WatchStreamExt, watcher};
 use kube::{Api, Client, Resource, ResourceExt};
 use parking_lot::Mutex;
-use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
-use std::fmt::Debug;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::task::Poll;
@@ -33,22 +33,28 @@ pub struct Scope {
     filled: Arc<Mutex<Vec<CancellationToken>>>,
 }
 
-/// A kind that can be watched.
-pub trait Watched:
-    Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static
-{
-}
-
-impl<K> Watched for K where
-    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static
-{
-}
-
 impl Deref for Scope {
     type Target = Runtime;
 
     fn deref(&self) -> &Runtime {
         &self.runtime
+    }
+}
+
+impl Runtime {
+    /// Runs `run` once for all namespaces, or concurrently for each namespace of `--namespaces`.
+    ///
+    /// kube watches one namespace or all of them. Each namespace has its own watches, caches and controllers, so that a
+    /// namespace that cannot be listed does not stop the others and is never mistaken for an empty one. State that the
+    /// namespaces share (connections, a watch of Nodes) is created before and cloned into `run`.
+    pub async fn for_each_scope<F, R>(&self, run: F) -> anyhow::Result<()>
+    where
+        F: Fn(Scope) -> R,
+        R: Future<Output = anyhow::Result<()>>,
+    {
+        let scopes = self.args().namespaces.scopes();
+        let runs = scopes.into_iter().map(|namespace| run(Scope::new(self.clone(), namespace)));
+        try_join_all(runs).await.map(drop)
     }
 }
 

@@ -1,30 +1,15 @@
 //! Watches RestApis, their children and their Controllers, and reconciles one RestApi at a time.
 
 use crate::execute::execute;
-use crate::observe::observe;
+use crate::observe::{Sources, observe};
 use crate::plan::plan;
 use crate::status::status;
 use jiff::Timestamp;
-use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::Service;
 use kube::runtime::controller::Action;
-use kube::runtime::reflector::Store;
 use kube::runtime::watcher;
-use operator_runtime::{ComponentError, RawObject, Runtime, Scope, children_of, referrers, spec_changes};
-use slinky_api::v1beta1::{Controller, RestApi};
+use operator_runtime::{ComponentError, Runtime, children_of, referrers, spec_changes};
+use slinky_api::v1beta1::RestApi;
 use std::sync::Arc;
-
-/// Clients and caches of a reconcile.
-pub struct Context {
-    /// The clients.
-    pub scope: Scope,
-    /// The Controllers that RestApis refer to.
-    pub controllers: Store<Controller>,
-    /// The Services of slurmrestd.
-    pub services: Store<RawObject<Service>>,
-    /// The Deployments of slurmrestd.
-    pub deployments: Store<RawObject<Deployment>>,
-}
 
 /// Starts the controller in every watched namespace.
 pub async fn start(runtime: Runtime) -> anyhow::Result<()> {
@@ -44,8 +29,8 @@ pub async fn start(runtime: Runtime) -> anyhow::Result<()> {
                         restapi.spec.controller_ref.name == name
                     })
                 });
-            let context = Context { scope: scope.clone(), controllers, services, deployments };
-            scope.run_component(controller, context, reconcile).await;
+            let sources = Sources { scope: scope.clone(), controllers, services, deployments };
+            scope.run_component(controller, sources, reconcile).await;
             Ok(())
         })
         .await
@@ -53,13 +38,13 @@ pub async fn start(runtime: Runtime) -> anyhow::Result<()> {
 
 async fn reconcile(
     restapi: Arc<RestApi>,
-    context: Arc<Context>,
+    sources: Arc<Sources>,
     now: Timestamp,
 ) -> Result<Action, ComponentError> {
-    let observed = observe(restapi, &context).await?;
-    let outcome = execute(plan(&observed), &observed, &context.scope).await;
+    let observed = observe(restapi, &sources).await?;
+    let outcome = execute(plan(&observed), &observed, &sources.scope).await;
     let status = status(&observed, &outcome, now);
-    context.scope.applier().apply_status(observed.restapi.as_ref(), &status).await?;
+    sources.scope.applier().apply_status(observed.restapi.as_ref(), &status).await?;
     outcome.result?;
     Ok(Action::await_change())
 }

@@ -50,7 +50,7 @@ fn event(condition: &Condition) -> NewEvent {
     }
 }
 
-/// Whether a condition has the status that it should have. Both statuses of PartitionHeld are fine.
+/// Whether a condition has the status that it should have. Both statuses of `PartitionHeld` are fine.
 fn is_desired(condition: &Condition) -> bool {
     let is_true = condition.status == ConditionStatus::True.as_str();
     match condition.type_.as_str() {

@@ -37,14 +37,14 @@ pub(super) async fn update_nodes<'n>(
         nodes.chunks(NODES_PER_REQUEST).map(move |group| update_group(batch, update, group).boxed())
     });
     let groups: Vec<_> = groups.collect();
-    let mut updated = vec![];
+    let mut done = vec![];
     for group in concurrently(PARALLEL, groups).await {
-        updated.extend(group.nodes);
+        done.extend(group.nodes);
         for (hostlist, error) in group.failed {
             report.record_failure(format!("Slurm node {hostlist}"), &error);
         }
     }
-    updated
+    done
 }
 
 async fn update_group<'n>(batch: &Batch<'_>, update: &NodeUpdate, group: &[&'n str]) -> Updated<'n> {

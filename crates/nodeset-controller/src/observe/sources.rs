@@ -30,7 +30,7 @@ pub struct Sources {
     pub claims: Store<PersistentVolumeClaim>,
     /// All Services, among them the one that the workers of a cluster share.
     pub services: Store<RawObject<Service>>,
-    /// All PodDisruptionBudgets, among them the one that the workers of a cluster share.
+    /// All disruption budgets, among them the one that the workers of a cluster share.
     pub pdbs: Store<PodDisruptionBudget>,
     /// The ConfigMaps with the sshd configuration of workers.
     pub ssh_configs: Store<ConfigMap>,

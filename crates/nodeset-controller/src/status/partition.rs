@@ -1,4 +1,4 @@
-//! The PartitionHeld condition of a NodeSet whose partition is to be removed. The controller-controller removes the partition
+//! The `PartitionHeld` condition of a NodeSet whose partition is to be removed. The controller-controller removes the partition
 //! from slurm.conf when the condition is False.
 
 use super::update;

@@ -20,7 +20,7 @@ pub struct Progress<'a> {
     pub plan: &'a Plan,
     /// What the last background run came to.
     pub effects: &'a Execution,
-    /// The status with its numbers and the SlurmReachable condition set.
+    /// The status with its numbers and the `SlurmReachable` condition set.
     pub status: &'a NodeSetStatus,
     /// The time.
     pub now: Timestamp,

@@ -15,16 +15,6 @@ use std::path::{Path, PathBuf};
 
 const WORKSPACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
-/// Crates whose cycles are still to be removed.
-const NOT_YET: &[&str] = &[
-    "accounting-controller",
-    "loginset-controller",
-    "nodeset-controller",
-    "operator-runtime",
-    "restapi-controller",
-    "token-controller",
-];
-
 /// The directories of all crates of the workspace.
 fn crate_directories() -> Vec<PathBuf> {
     let entries = fs::read_dir(Path::new(WORKSPACE).join("crates")).unwrap();
@@ -48,22 +38,12 @@ fn name(directory: &Path) -> &str {
 #[test]
 fn top_level_modules_of_a_crate_do_not_import_each_other_in_a_cycle() {
     let directories = crate_directories();
-    let checked = directories.iter().filter(|directory| !NOT_YET.contains(&name(directory)));
-    let cycles: Vec<String> = checked
+    let cycles: Vec<String> = directories
+        .iter()
         .flat_map(|directory| {
             let cycles = cycles_of_crate(directory).into_iter();
             cycles.map(|cycle| format!("{}: {cycle}", name(directory)))
         })
         .collect();
     assert!(cycles.is_empty(), "import cycles between top-level modules:\n{}", cycles.join("\n"));
-}
-
-#[test]
-fn every_crate_that_may_still_have_cycles_has_one() {
-    let directories = crate_directories();
-    for exempt in NOT_YET {
-        let directory = directories.iter().find(|directory| name(directory) == *exempt);
-        let directory = directory.unwrap_or_else(|| panic!("there is no crate {exempt}"));
-        assert!(!cycles_of_crate(directory).is_empty(), "{exempt} has no cycle: remove it from NOT_YET");
-    }
 }
