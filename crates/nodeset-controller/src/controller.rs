@@ -185,8 +185,9 @@ async fn converge(nodeset: Arc<NodeSet>, context: Arc<Context>) -> Result<Action
     let now = now();
     let readiness = readiness(&nodeset, executor);
     let observed = observe(&nodeset, sources).await;
-    let plan = plan(&observed, now);
-    let children = apply_children(&observed, &plan, sources, &context.scope).await;
+    let mut plan = plan(&observed, now);
+    let children = plan.children.take();
+    let children = apply_children(&plan, children, &observed, &context.scope).await;
     let namespace = nodeset.namespace().unwrap_or_default();
     let failed_mirrors = mirror_pods(&plan.pod_mirrors, &sources.client, &namespace).await;
     let events =

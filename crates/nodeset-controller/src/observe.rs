@@ -17,7 +17,9 @@ use crate::node_facts::Nodes;
 use crate::pod_backoff::RetryTimes;
 use crate::slurm::View;
 use k8s_openapi::api::apps::v1::ControllerRevision;
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Service};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use operator_runtime::RawObject;
 use operator_runtime::references::ReferenceError;
 use slinky_api::conditions::PROGRESSING;
 use slinky_api::v1beta1::{Controller, NodeSet};
@@ -40,6 +42,12 @@ pub struct Observed {
     pub revisions: Vec<Arc<ControllerRevision>>,
     /// The PersistentVolumeClaims of its pods, by name; empty without claim templates.
     pub claims: BTreeMap<String, Arc<PersistentVolumeClaim>>,
+    /// The Service that the workers of the cluster share.
+    pub service: Option<Arc<RawObject<Service>>>,
+    /// The disruption budget that the workers of the cluster share.
+    pub pdb: Option<Arc<PodDisruptionBudget>>,
+    /// The ConfigMap with the sshd configuration.
+    pub ssh_config: Option<Arc<ConfigMap>>,
     /// All Kubernetes nodes, by name.
     pub nodes: Arc<Nodes>,
     /// The Slurm cluster.

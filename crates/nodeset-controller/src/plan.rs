@@ -1,5 +1,6 @@
 //! Plans the changes for a NodeSet. A pure function: the same observation and time give the same plan.
 
+mod children;
 mod claims;
 mod cordon_reason;
 mod daemons;
@@ -32,6 +33,7 @@ pub use fixture::summarize;
 #[cfg(test)]
 mod tests;
 
+pub use children::Children;
 pub use decide::plan;
 pub use drain::is_foreign;
 pub use effect::{DeleteReason, Drain, Effect, Evidence, NewPod, NodeMirror, PodDeletion, PodMirror, Undo};
@@ -61,6 +63,8 @@ pub struct Plan {
     pub min_ready: SignedDuration,
     /// The current revision, and the changes to stored revisions.
     pub revisions: Revisions,
+    /// Child objects to apply; `None` if existing ones stay as they are.
+    pub children: Option<Children>,
     /// Changes of the NodeSet's own finalizers and annotations.
     pub metadata: Option<MetadataChange>,
     /// Writes that need a batch, most important first.

@@ -12,6 +12,7 @@ use operator_runtime::find;
 use operator_runtime::references::{ReferenceError, resolve_key};
 use pod_builder::hash_bytes;
 use slinky_api::labels::selector_labels;
+use slinky_api::names::{controller as names, ssh_config};
 use slinky_api::ownership::{Control, control_of};
 use slinky_api::v1beta1::NodeSet;
 use std::collections::BTreeMap;
@@ -64,6 +65,9 @@ async fn observed(nodeset: &Arc<NodeSet>, pods: Vec<Arc<Pod>>, slurm: View, sour
         pods,
         revisions: revisions(nodeset, sources),
         claims: claims(nodeset, sources),
+        service: find(&sources.services, &namespace, &names::workers_service(controller)),
+        pdb: find(&sources.pdbs, &namespace, &names::workers_budget(controller)),
+        ssh_config: find(&sources.ssh_configs, &namespace, &ssh_config(&nodeset.name_any())),
         nodes: sources.nodes.all(),
         slurm,
         unreachable_for: sources.clusters.unreachable_for(&ClusterKey::of(nodeset)),

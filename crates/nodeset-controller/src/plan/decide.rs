@@ -10,7 +10,7 @@ use super::reservation::Schedule;
 use super::update::{Allowance, Update};
 use super::{
     DeleteReason, DeletionWait, Effect, NewPod, Obstacle, Pins, Plan, PodMirror, Revisions, WaitFor, Waiting,
-    claims, daemons, finalizers, job_state, metadata, pins, records, replicas, revision, update,
+    children, claims, daemons, finalizers, job_state, metadata, pins, records, replicas, revision, update,
 };
 use crate::build::{
     Hashes, WorkerTemplate, build_claims, build_daemon_pod, build_numbered_pod, build_revision_data,
@@ -71,6 +71,7 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan {
     let mirrors = Mirrors::new(observed, now);
     let requeue_after = requeue_after(&workers, &lifecycle.waiting, &observed.slurm, min_ready, now);
     Plan {
+        children: children::children(observed, &revisions),
         desired: replicas.desired,
         min_ready,
         metadata,

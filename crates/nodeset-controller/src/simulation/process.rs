@@ -1,11 +1,10 @@
 //! The operator process, from start to crash.
 
-use crate::build::{build_revision, build_revision_data};
 use crate::cache::{NodeCache, PodCache};
 use crate::execute::{Executor, PlannedWrites, mirror_pods};
 use crate::fixture::{self, Reached};
 use crate::observe::{Sources, observe};
-use crate::plan::{Plan, RevisionStep, plan};
+use crate::plan::{Plan, plan};
 use crate::runner::{Readiness, execute_planned, readiness};
 use expectations::{Limits, Predecessor};
 use futures::future::BoxFuture;
@@ -108,8 +107,8 @@ impl Process {
         let readiness = readiness(&nodeset, &self.executor);
         let observed = observe(&nodeset, &self.sources).await;
         let plan = plan(&observed, now);
-        for step in &plan.revisions.steps {
-            apply_revision_step(api, &nodeset, step);
+        if let Some(revision) = plan.children.as_ref().and_then(|children| children.revision.clone()) {
+            create_revision(api, revision);
         }
         // The real client has a request timeout.
         let mirrored = mirror_pods(&plan.pod_mirrors, &self.sources.client, NAMESPACE);
@@ -137,13 +136,10 @@ impl Process {
     }
 }
 
-/// Creates a revision as the controller does, but without faults.
-fn apply_revision_step(api: &ApiModel, nodeset: &NodeSet, step: &RevisionStep) {
-    if let RevisionStep::Create { hash, number } = step {
-        let revision = build_revision(nodeset, build_revision_data(nodeset), hash, *number);
-        let name = revision.metadata.name.clone().unwrap_or_default();
-        if api.get::<ControllerRevision>(NAMESPACE, &name).is_none() {
-            api.put::<ControllerRevision>(revision);
-        }
+/// Creates the revision that the controller would create; this write meets no fault.
+fn create_revision(api: &ApiModel, revision: ControllerRevision) {
+    let name = revision.metadata.name.clone().unwrap_or_default();
+    if api.get::<ControllerRevision>(NAMESPACE, &name).is_none() {
+        api.put::<ControllerRevision>(revision);
     }
 }
