@@ -1,14 +1,14 @@
-//! What the tests of several modules start from.
+//! Objects for the tests of several modules.
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use serde_json::{Value, json};
-use slinky_api::labels::annotations::LAST_APPLIED;
 use slinky_api::v1beta1::Accounting;
+use test_support::fixture::{object_with_spec, owner_metadata};
 
-/// An Accounting with everything that it needs; `null` in `change` takes a field away.
+/// An Accounting with all required fields; `null` in `change` removes a field.
 pub fn accounting(change: &Value) -> Accounting {
-    let mut spec = json!({
+    let spec = json!({
         "slurmKeyRef": { "name": "auth", "key": "slurm.key" },
         "jwtKeyRef": { "name": "tokens", "key": "jwt.key" },
         "slurmdbd": { "image": "slurmdbd:26.05" },
@@ -18,17 +18,7 @@ pub fn accounting(change: &Value) -> Accounting {
             "passwordKeyRef": { "name": "db", "key": "password" },
         },
     });
-    for (field, value) in change.as_object().unwrap() {
-        spec[field] = value.clone();
-    }
-    let metadata = json!({
-        "name": "books",
-        "namespace": "ns",
-        "uid": "u",
-        "labels": { "team": "hpc" },
-        "annotations": { "note": "1", LAST_APPLIED: "{}" },
-    });
-    serde_json::from_value(json!({ "metadata": metadata, "spec": spec })).unwrap()
+    object_with_spec(&owner_metadata("books"), &spec, change)
 }
 
 /// A Secret with one key.

@@ -10,10 +10,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use operator_runtime::RawObject;
 use serde_json::{Value, json};
 use slinky_api::conditions::CONFIGURED;
-use slinky_api::labels::annotations::{LAST_APPLIED, RECONFIGURATION};
+use slinky_api::labels::annotations::RECONFIGURATION;
 use slinky_api::v1beta1::{Accounting, Controller, ControllerStatus, NodeSet};
 use std::sync::Arc;
 use std::time::Duration;
+use test_support::fixture::{object_with_spec, owner_metadata};
 
 /// The delay of configuration changes.
 pub const DELAY: Duration = Duration::from_secs(5);
@@ -28,22 +29,12 @@ pub fn second(second: i64) -> Timestamp {
 
 /// A Controller with all required fields; `null` in `change` removes a field.
 pub fn controller(change: &Value) -> Controller {
-    let mut spec = json!({
+    let spec = json!({
         "slurmKeyRef": { "name": "auth", "key": "slurm.key" },
         "jwtKeyRef": { "name": "tokens", "key": "jwt.key" },
         "slurmctld": { "image": "slurmctld:26.05" },
     });
-    for (field, value) in change.as_object().unwrap() {
-        spec[field] = value.clone();
-    }
-    let metadata = json!({
-        "name": "slurm",
-        "namespace": "ns",
-        "uid": "u",
-        "labels": { "team": "hpc" },
-        "annotations": { "note": "1", LAST_APPLIED: "{}" },
-    });
-    serde_json::from_value(json!({ "metadata": metadata, "spec": spec })).unwrap()
+    object_with_spec(&owner_metadata("slurm"), &spec, change)
 }
 
 /// The Controller with this condition `Configured`.

@@ -1,28 +1,18 @@
-//! What the tests of several modules start from.
+//! Objects for the tests of several modules.
 
 use serde_json::{Value, json};
-use slinky_api::labels::annotations::LAST_APPLIED;
 use slinky_api::v1beta1::{Controller, LoginSet};
+use test_support::fixture::{object_with_spec, owner_metadata};
 
-/// A LoginSet with everything that it needs; `null` in `change` takes a field away.
+/// A LoginSet with all required fields; `null` in `change` removes a field.
 pub fn loginset(change: &Value) -> LoginSet {
-    let mut spec = json!({
+    let spec = json!({
         "controllerRef": { "name": "slurm" },
         "login": { "image": "login:26.05" },
         "initconf": { "image": "slurmd:26.05" },
         "sssdConfRef": { "name": "sssd", "key": "sssd.conf" },
     });
-    for (field, value) in change.as_object().unwrap() {
-        spec[field] = value.clone();
-    }
-    let metadata = json!({
-        "name": "front",
-        "namespace": "ns",
-        "uid": "u",
-        "labels": { "team": "hpc" },
-        "annotations": { "note": "1", LAST_APPLIED: "{}" },
-    });
-    serde_json::from_value(json!({ "metadata": metadata, "spec": spec })).unwrap()
+    object_with_spec(&owner_metadata("front"), &spec, change)
 }
 
 /// The Controller that it refers to.

@@ -14,31 +14,21 @@ use kube::runtime::reflector::{self, Store};
 use kube::runtime::watcher::Event;
 use operator_runtime::PerObject;
 use serde_json::{Value, json};
-use slinky_api::labels::annotations::LAST_APPLIED;
 use slinky_api::v1beta1::{Controller, NodeSet, RestApi};
 use slurm_fake::KEY;
 use slurm_jwt::SigningKey;
 use slurm_rest::{Clock, EndpointError, SlurmClient, TokenSource, Transport};
 use std::sync::Arc;
+use test_support::fixture::{object_with_spec, owner_metadata};
 
 /// A complete NodeSet with some spec fields changed; `null` unsets a field.
 pub fn nodeset(change: &Value) -> NodeSet {
-    let mut spec = json!({
+    let spec = json!({
         "controllerRef": { "name": "slurm" },
         "slurmd": { "image": "slurmd:26.05" },
         "logfile": { "image": "alpine:3" },
     });
-    for (field, value) in change.as_object().unwrap() {
-        spec[field] = value.clone();
-    }
-    let metadata = json!({
-        "name": "gpu",
-        "namespace": "ns",
-        "uid": "u",
-        "labels": { "team": "hpc" },
-        "annotations": { "note": "1", LAST_APPLIED: "{}" },
-    });
-    serde_json::from_value(json!({ "metadata": metadata, "spec": spec })).unwrap()
+    object_with_spec(&owner_metadata("gpu"), &spec, change)
 }
 
 /// The Controller that the NodeSet refers to.

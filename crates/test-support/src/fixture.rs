@@ -13,6 +13,18 @@ pub fn object_with_spec<K: DeserializeOwned>(metadata: &Value, base_spec: &Value
     serde_json::from_value(object).expect("the object deserializes")
 }
 
+/// Metadata of a custom resource with a label and an annotation, and with the annotation of `kubectl apply`, which children
+/// must not inherit.
+pub fn owner_metadata(name: &str) -> Value {
+    json!({
+        "name": name,
+        "namespace": "ns",
+        "uid": "u",
+        "labels": { "team": "hpc" },
+        "annotations": { "note": "1", "kubectl.kubernetes.io/last-applied-configuration": "{}" },
+    })
+}
+
 /// `base` with each top-level field of `change` set to its value there. A field is replaced as a whole, never merged.
 /// `null` is set as `null`, which an optional field deserializes as absent.
 ///
