@@ -1,14 +1,15 @@
-//! Batches against an API server, a Slurm and an expectations service in memory, under paused time.
+//! Batches against an in-memory API server, Slurm and expectations service, under paused time.
 
-mod asking;
+mod basis;
+mod begin;
 mod cordon;
 mod create;
+mod deadlines;
 mod delete;
-mod load;
 mod mirror;
-mod rest;
-mod seen;
-mod time;
+mod ownership;
+mod request_counts;
+mod slurm_writes;
 
 use super::report::WriteKind;
 use super::{Bases, BatchOutcome, Executor, PlannedWrites, Report};
@@ -40,11 +41,11 @@ fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// Everything that reached the API server and Slurm, in one order.
+/// The requests that the API server and Slurm received, in one order.
 #[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<String>>>);
+struct RequestLog(Arc<Mutex<Vec<String>>>);
 
-impl Log {
+impl RequestLog {
     fn add(&self, line: String) {
         self.0.lock().unwrap().push(line);
     }
@@ -52,30 +53,34 @@ impl Log {
     fn lines(&self) -> Vec<String> {
         self.0.lock().unwrap().clone()
     }
+
+    fn clear(&self) {
+        self.0.lock().unwrap().clear();
+    }
 }
 
-/// A slurmrestd that is listened in on.
+/// Records every request to slurmrestd.
 #[derive(Clone)]
-struct Tapped(FakeSlurm, Log);
+struct RecordingTransport(FakeSlurm, RequestLog);
 
-impl Transport for Tapped {
+impl Transport for RecordingTransport {
     fn send(&self, request: Request<Bytes>) -> BoxFuture<'_, Result<Response<Bytes>, TransportError>> {
         let path = request.uri().path().splitn(4, '/').last().unwrap_or_default().to_owned();
         let body: Value = serde_json::from_slice(request.body()).unwrap_or_default();
-        let what = ["/name/0", "/name", "/state/0", "/comment"]
+        let fields = ["/name/0", "/name", "/state/0", "/comment"]
             .iter()
             .filter_map(|field| body.pointer(field)?.as_str());
-        let words: Vec<&str> = [request.method().as_str(), &path].into_iter().chain(what).collect();
+        let words: Vec<&str> = [request.method().as_str(), &path].into_iter().chain(fields).collect();
         self.1.add(words.join(" "));
         self.0.send(request)
     }
 }
 
-/// A NodeSet, its pods and its Slurm cluster.
-struct World {
+/// A NodeSet, its pods and its Slurm cluster, and the executor under test.
+struct Fixture {
     api: ApiModel,
     slurm: FakeSlurm,
-    log: Log,
+    log: RequestLog,
     service: Arc<Embedded>,
     executor: Executor,
     stopping: Arc<AtomicBool>,
@@ -83,14 +88,14 @@ struct World {
     reached: Reached,
 }
 
-impl World {
-    /// Slurm is known and has these nodes. Nothing stands in the way of a batch.
+impl Fixture {
+    /// Slurm has these nodes and has been polled. The service is not half-open.
     async fn new(nodes: &[&str]) -> Self {
         Self::with(nodes, Limits::default(), Predecessor::Settled).await
     }
 
     async fn with(nodes: &[&str], limits: Limits, predecessor: Predecessor) -> Self {
-        let (log, slurm, began) = (Log::default(), FakeSlurm::new(), Instant::now());
+        let (log, slurm, began) = (RequestLog::default(), FakeSlurm::new(), Instant::now());
         for node in nodes {
             slurm.start_slurmd(node);
         }
@@ -99,7 +104,7 @@ impl World {
         let service = fixture::embedded("r", limits, predecessor, clock.clone());
         #[expect(clippy::disallowed_methods, reason = "a test has no runtime of ours")]
         let spawn = |task: BoxFuture<'static, ()>| drop(tokio::spawn(task));
-        let reached = fixture::reached(Tapped(slurm.clone(), log.clone()), slurm.clock(), spawn);
+        let reached = fixture::reached(RecordingTransport(slurm.clone(), log.clone()), slurm.clock(), spawn);
         let stopping = Arc::new(AtomicBool::new(false));
         let is_stopping = stopping.clone();
         let nodeset = api.put::<NodeSet>(fixture::nodeset(&json!({})));
@@ -109,23 +114,23 @@ impl World {
             ..fixture::executor("r", client, reached.clusters.clone(), service.clone(), clock)
         };
         let nodeset = Arc::new(serde_json::from_value(Value::clone(&nodeset)).unwrap());
-        let world = Self { api, slurm, log, service, executor, stopping, nodeset, reached };
-        world.fate(|_| Fate::Served);
-        world.until_known().await;
-        world
+        let fixture = Self { api, slurm, log, service, executor, stopping, nodeset, reached };
+        fixture.on_api_request(|_| Fate::Served);
+        fixture.wait_for_slurm_view().await;
+        fixture
     }
 
-    async fn until_known(&self) {
+    async fn wait_for_slurm_view(&self) {
         let key = ClusterKey::of(&self.nodeset);
         while !matches!(self.executor.clusters.view(&key, Queries::default()), View::Known(_)) {
             sleep(Duration::from_millis(10)).await;
-            assert!((self.executor.clock)() < seconds(60), "Slurm is not known");
+            assert!((self.executor.clock)() < seconds(60), "Slurm has not been polled within 60 s");
         }
-        self.log.0.lock().unwrap().clear();
+        self.log.clear();
     }
 
-    /// Decides from now on what becomes of each request to the API server.
-    fn fate(&self, mut fate: impl FnMut(&Call) -> Fate + Send + 'static) {
+    /// Sets how the API server treats each request from now on.
+    fn on_api_request(&self, mut fate: impl FnMut(&Call) -> Fate + Send + 'static) {
         let log = self.log.clone();
         self.api.on_request(move |call| {
             log.add(call.to_string());
@@ -133,17 +138,17 @@ impl World {
         });
     }
 
-    /// Does the first request of this kind, and says that it failed.
+    /// The API server performs the first request with this verb and answers it with a timeout.
     fn misreport_once(&self, verb: Verb) {
         let mut first = true;
-        self.fate(move |call| {
+        self.on_api_request(move |call| {
             let fails = call.verb == verb && std::mem::take(&mut first);
             if fails { Fate::Misreported(Failure::Timeout) } else { Fate::Served }
         });
     }
 
-    /// A pod of the NodeSet; `change` is merged into it.
-    fn pod(&self, name: &str, change: &Value) -> PodRef {
+    /// Stores a pod of the NodeSet; `change` is merged into it.
+    fn put_pod(&self, name: &str, change: &Value) -> PodRef {
         let mut pod = json!({
             "metadata": {
                 "name": name, "namespace": "ns",
@@ -156,24 +161,24 @@ impl World {
         reference(&self.api.put::<Pod>(pod))
     }
 
-    /// A pod that was marked for scale-in.
-    fn marked(&self, name: &str) -> PodRef {
-        self.pod(name, &mark("scale-in"))
+    /// Stores a pod that is marked for scale-in.
+    fn put_marked_pod(&self, name: &str) -> PodRef {
+        self.put_pod(name, &mark("scale-in"))
     }
 
-    /// A marked pod whose Slurm node is drained.
-    async fn drained(&self, name: &str) -> PodRef {
-        self.drain(name).await;
-        self.marked(name)
+    /// Stores a marked pod and drains its Slurm node.
+    async fn put_drained_pod(&self, name: &str) -> PodRef {
+        self.drain_node(name).await;
+        self.put_marked_pod(name)
     }
 
-    async fn drain(&self, node: &str) {
+    async fn drain_node(&self, node: &str) {
         let update = NodeUpdate::Drain { reason: "slurm-operator: test".to_owned() };
         self.slurm.client().update_nodes(&[node], &update).await.unwrap();
     }
 
-    /// The comment of a Slurm node says that it is a worker of the NodeSet; `change` is merged into it.
-    async fn comment(&self, node: &str, change: &Value) {
+    /// Sets the comment of a Slurm node to that of a worker of the NodeSet; `change` is merged into it.
+    async fn set_comment(&self, node: &str, change: &Value) {
         let mut comment = json!({
             "namespace": "ns", "podName": format!("{node}-pod"), "node": "host",
             "nodeSetName": "gpu", "nodeSetUID": self.nodeset.metadata.uid,
@@ -183,26 +188,26 @@ impl World {
         self.slurm.client().update_nodes(&[node], &update).await.unwrap();
     }
 
-    /// Nobody stands any more behind the records of these nodes, which were workers.
-    async fn abandon(&self, nodes: &[&str]) {
+    /// Stops slurmd on these nodes, whose comments name pods that do not exist, until their records are abandoned.
+    async fn abandon_records(&self, nodes: &[&str]) {
         for node in nodes {
-            self.comment(node, &json!({})).await;
+            self.set_comment(node, &json!({})).await;
             self.slurm.stop_slurmd(node);
         }
         sleep(seconds(60)).await;
-        self.log.0.lock().unwrap().clear();
+        self.log.clear();
     }
 
     fn owner(&self) -> Value {
         json!(slinky_api::ownership::controller_reference(&*self.nodeset))
     }
 
-    /// A pod to make.
-    fn new_pod(&self, name: &str) -> Effect {
-        self.new_pod_with(name, vec![])
+    /// The create of a pod without claims.
+    fn create_pod(&self, name: &str) -> Effect {
+        self.create_pod_with_claims(name, vec![])
     }
 
-    fn new_pod_with(&self, name: &str, claims: Vec<PersistentVolumeClaim>) -> Effect {
+    fn create_pod_with_claims(&self, name: &str, claims: Vec<PersistentVolumeClaim>) -> Effect {
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": { "name": name, "namespace": "ns", "ownerReferences": [self.owner()] },
@@ -219,16 +224,16 @@ impl World {
     }
 
     async fn perform_on(&self, basis: Option<Basis>, effects: Vec<Effect>) -> Report {
-        let work = PlannedWrites { nodeset: self.nodeset.clone(), effects, node_mirrors: vec![], basis };
-        self.executor.perform(work).await
+        let writes = PlannedWrites { nodeset: self.nodeset.clone(), effects, node_mirrors: vec![], basis };
+        self.executor.perform(writes).await
     }
 
     fn get<K: Resource<DynamicType = ()>>(&self, name: &str) -> Option<Arc<Value>> {
         self.api.get::<K>("ns", name)
     }
 
-    fn forget<K: Resource<DynamicType = ()>>(&self, name: &str) {
-        assert!(self.api.remove::<K>("ns", name), "{name} is not there");
+    fn remove<K: Resource<DynamicType = ()>>(&self, name: &str) {
+        assert!(self.api.remove::<K>("ns", name), "{name} does not exist");
     }
 
     fn is_terminating(&self, pod: &str) -> bool {
@@ -239,13 +244,13 @@ impl World {
         Some(self.get::<Pod>(pod)?["metadata"]["annotations"][key].as_str()?.to_owned())
     }
 
-    /// What was written, in order.
+    /// The write requests, in order.
     fn writes(&self) -> Vec<String> {
         let is_read = |line: &String| line.starts_with("GET ") || line.starts_with("get ");
         self.log.lines().into_iter().filter(|line| !is_read(line)).collect()
     }
 
-    /// Whether the service thinks that a batch is under way.
+    /// Whether a batch is open at the service.
     fn has_open_batch(&self) -> bool {
         !self.service.status().unwrap().open.is_empty()
     }
@@ -269,7 +274,7 @@ fn reference(pod: &Value) -> PodRef {
     PodRef { name: text("name"), uid: text("uid"), version: text("resourceVersion") }
 }
 
-fn retire(pod: &PodRef) -> Effect {
+fn cordon(pod: &PodRef) -> Effect {
     let drain = Some(drain_of(&pod.name));
     Effect::Cordon { pod: pod.clone(), cause: Cause::ScaleIn, person: false, drain }
 }
@@ -278,7 +283,7 @@ fn drain_of(node: &str) -> Drain {
     Drain { node: node.to_owned(), reason: "slurm-operator: scale-in".to_owned() }
 }
 
-fn restore(pod: &PodRef, unmark: bool) -> Effect {
+fn uncordon(pod: &PodRef, unmark: bool) -> Effect {
     Effect::Uncordon { pod: pod.clone(), unmark, person: false, undo: Some(Undo::Undrain(pod.name.clone())) }
 }
 
@@ -286,16 +291,16 @@ fn delete(pod: &PodRef, evidence: Evidence) -> Effect {
     Effect::DeletePod(PodDeletion { pod: pod.clone(), evidence, why: DeleteReason::Surplus })
 }
 
-/// The delete of a pod whose Slurm node has its name.
+/// The delete of a pod whose Slurm node, of the same name, has to be drained.
 fn delete_drained(pod: &PodRef) -> Effect {
     delete(pod, Evidence::Drained(pod.name.clone()))
 }
 
-fn is(call: &Call, verb: Verb, name: &str) -> bool {
+fn is_request(call: &Call, verb: Verb, name: &str) -> bool {
     call.verb == verb && call.target.name == name
 }
 
-/// Requests that begin with this.
-fn count(lines: &[String], prefix: &str) -> usize {
+/// The number of lines with this prefix.
+fn count_with_prefix(lines: &[String], prefix: &str) -> usize {
     lines.iter().filter(|line| line.starts_with(prefix)).count()
 }

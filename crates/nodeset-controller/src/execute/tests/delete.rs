@@ -1,132 +1,141 @@
-//! Deletes, and what has to be seen before.
+//! Deletes of pods, and the evidence from Slurm that each needs.
 
 use super::*;
 use rstest::rstest;
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_is_deleted_on_a_look_and_gently() {
-    let world = World::new(&["w-0"]).await;
-    let pod = world.drained("w-0").await;
-    let report = world.perform(vec![delete_drained(&pod)]).await;
-    assert_eq!(world.log.lines(), ["GET nodes/", "delete pods w-0"]);
-    assert_eq!(world.get::<Pod>("w-0").unwrap()["metadata"]["deletionGracePeriodSeconds"], 30);
+async fn pod_is_deleted_with_grace_period_after_a_live_node_list() {
+    let fixture = Fixture::new(&["w-0"]).await;
+    let pod = fixture.put_drained_pod("w-0").await;
+    let report = fixture.perform(vec![delete_drained(&pod)]).await;
+    assert_eq!(fixture.log.lines(), ["GET nodes/", "delete pods w-0"]);
+    assert_eq!(fixture.get::<Pod>("w-0").unwrap()["metadata"]["deletionGracePeriodSeconds"], 30);
     assert_eq!(report.count(WriteKind::PodDeleted), 1);
-    let notices = report.events();
+    let events = report.events();
     assert_eq!(
-        (notices[0].reason.as_str(), notices[0].note.as_str()),
+        (events[0].reason.as_str(), events[0].note.as_str()),
         ("SuccessfulDelete", "Deleted pod: w-0")
     );
-    assert_eq!(notices[0].related.as_ref().unwrap().uid.as_ref(), Some(&pod.uid));
+    assert_eq!(events[0].related.as_ref().unwrap().uid.as_ref(), Some(&pod.uid));
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_the_pods_that_ended_those_are_told_that_were_deleted() {
-    let world = World::new(&[]).await;
+async fn report_names_the_failed_pods_whose_delete_succeeded() {
+    let fixture = Fixture::new(&[]).await;
     let effects = ["w-0", "w-1", "w-2"].map(|name| {
-        let pod = world.pod(name, &json!({ "status": { "phase": "Failed" } }));
+        let pod = fixture.put_pod(name, &json!({ "status": { "phase": "Failed" } }));
         let why = if name == "w-2" { DeleteReason::Surplus } else { DeleteReason::Failed };
         Effect::DeletePod(PodDeletion { pod, evidence: Evidence::NotNeeded, why })
     });
-    world.fate(|call| match call.target.name.as_str() {
+    fixture.on_api_request(|call| match call.target.name.as_str() {
         "w-0" => Fate::Refused(Failure::InternalError),
         _ => Fate::Served,
     });
-    let report = world.perform(effects.to_vec()).await;
+    let report = fixture.perform(effects.to_vec()).await;
     assert_eq!(
         (report.count(WriteKind::PodDeleted), report.deleted_failed_pods),
         (2, vec!["w-1".to_owned()])
     );
 }
 
-fn nothing(_: &World) {}
+fn no_change(_: &Fixture) {}
 
-fn submit_job(world: &World) {
-    world.slurm.submit_job(&["w-0"], 1, None);
+fn submit_job(fixture: &Fixture) {
+    fixture.slurm.submit_job(&["w-0"], 1, None);
 }
 
-/// Before and after the node was drained.
+/// `before` and `after` run before and after the drain of the node.
 #[rstest]
-#[case::busy(submit_job, nothing)]
-#[case::gone(nothing, |world: &World| world.slurm.lose_state())]
-#[case::left_out(nothing, |world: &World| world.slurm.inject(Fault::OnlyNodes(0)))]
-#[case::unreachable(nothing, |world: &World| world.slurm.inject(Fault::Refused))]
-#[case::silent(nothing, |world: &World| world.slurm.inject(Fault::NoAnswer { applied: false }))]
-#[case::no_slurmctld(nothing, |world: &World| world.slurm.inject(Fault::ControllerDown))]
+#[case::has_a_job(submit_job, no_change)]
+#[case::node_deleted(no_change, |fixture: &Fixture| fixture.slurm.lose_state())]
+#[case::missing_from_a_truncated_node_list(no_change, |fixture: &Fixture| fixture.slurm.inject(Fault::OnlyNodes(0)))]
+#[case::connection_refused(no_change, |fixture: &Fixture| fixture.slurm.inject(Fault::Refused))]
+#[case::no_answer(no_change, |fixture: &Fixture| fixture.slurm.inject(Fault::NoAnswer { applied: false }))]
+#[case::slurmctld_down(no_change, |fixture: &Fixture| fixture.slurm.inject(Fault::ControllerDown))]
 #[tokio::test(start_paused = true)]
-async fn a_pod_whose_node_is_not_seen_drained_and_idle_is_kept(
-    #[case] before: fn(&World),
-    #[case] after: fn(&World),
+async fn pod_is_not_deleted_unless_slurm_shows_its_node_drained_without_jobs(
+    #[case] before: fn(&Fixture),
+    #[case] after: fn(&Fixture),
 ) {
-    let world = World::new(&["w-0", "w-1"]).await;
-    before(&world);
-    let pod = world.drained("w-0").await;
-    after(&world);
-    let report = world.perform(vec![delete_drained(&pod)]).await;
-    assert_eq!(count(&world.writes(), "delete"), 0);
+    let fixture = Fixture::new(&["w-0", "w-1"]).await;
+    before(&fixture);
+    let pod = fixture.put_drained_pod("w-0").await;
+    after(&fixture);
+    let report = fixture.perform(vec![delete_drained(&pod)]).await;
+    assert_eq!(count_with_prefix(&fixture.writes(), "delete"), 0);
     assert_eq!((report.count(WriteKind::PodDeleted), report.failures), (0, vec![]));
     assert!(report.requeue_after.is_some());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_whose_node_is_not_drained_is_kept() {
-    let world = World::new(&["w-0"]).await;
-    let pod = world.marked("w-0");
-    world.perform(vec![delete_drained(&pod)]).await;
-    assert_eq!(world.writes(), Vec::<String>::new());
+async fn pod_is_not_deleted_while_its_node_is_not_drained() {
+    let fixture = Fixture::new(&["w-0"]).await;
+    let pod = fixture.put_marked_pod("w-0");
+    fixture.perform(vec![delete_drained(&pod)]).await;
+    assert_eq!(fixture.writes(), Vec::<String>::new());
 }
 
 #[rstest]
-#[case::absent(&["other"], nothing, true)]
-#[case::registered_meanwhile(&["other"], |world: &World| world.slurm.start_slurmd("w-0"), false)]
-#[case::missing_for_a_moment(&["w-0", "x", "y"], |world: &World| world.slurm.inject(Fault::OnlyNodes(0)), false)]
-#[case::unreachable(&["other"], |world: &World| world.slurm.inject(Fault::Refused), false)]
+#[case::absent(&["other"], no_change, true)]
+#[case::registered_since_the_plan(&["other"], |fixture: &Fixture| fixture.slurm.start_slurmd("w-0"), false)]
+#[case::missing_from_a_truncated_node_list(
+    &["w-0", "x", "y"], |fixture: &Fixture| fixture.slurm.inject(Fault::OnlyNodes(0)), false
+)]
+#[case::connection_refused(&["other"], |fixture: &Fixture| fixture.slurm.inject(Fault::Refused), false)]
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_never_registered_goes_without_mark_if_slurm_has_no_such_node(
+async fn unmarked_pod_is_deleted_only_if_slurm_has_no_node_of_its_name(
     #[case] nodes: &[&str],
-    #[case] change: fn(&World),
+    #[case] change: fn(&Fixture),
     #[case] deleted: bool,
 ) {
-    let world = World::new(nodes).await;
-    let pod = world.pod("w-0", &json!({}));
-    change(&world);
-    world.perform(vec![delete(&pod, Evidence::Absent("w-0".to_owned()))]).await;
-    assert_eq!(world.is_terminating("w-0"), deleted);
+    let fixture = Fixture::new(nodes).await;
+    let pod = fixture.put_pod("w-0", &json!({}));
+    change(&fixture);
+    fixture.perform(vec![delete(&pod, Evidence::Absent("w-0".to_owned()))]).await;
+    assert_eq!(fixture.is_terminating("w-0"), deleted);
 }
 
 #[rstest]
-#[case::needs_none(Evidence::NotNeeded, true)]
-#[case::slurm_is_there_after_all(Evidence::SlurmNotExpected, false)]
+#[case::not_needed(Evidence::NotNeeded, true)]
+#[case::restapi_exists(Evidence::SlurmNotExpected, false)]
 #[tokio::test(start_paused = true)]
-async fn where_no_evidence_is_needed_slurm_is_not_asked(#[case] evidence: Evidence, #[case] deleted: bool) {
-    let world = World::new(&["w-0"]).await;
-    let pod = world.pod("w-0", &json!({ "status": { "phase": "Failed" } }));
-    let report = world.perform(vec![delete(&pod, evidence)]).await;
+async fn delete_without_a_node_as_evidence_sends_no_request_to_slurm(
+    #[case] evidence: Evidence,
+    #[case] deleted: bool,
+) {
+    let fixture = Fixture::new(&["w-0"]).await;
+    let pod = fixture.put_pod("w-0", &json!({ "status": { "phase": "Failed" } }));
+    let report = fixture.perform(vec![delete(&pod, evidence)]).await;
     assert_eq!(
-        (report.count(WriteKind::PodDeleted), world.get::<Pod>("w-0").is_none()),
+        (report.count(WriteKind::PodDeleted), fixture.get::<Pod>("w-0").is_none()),
         (usize::from(deleted), deleted)
     );
-    assert_eq!(count(&world.log.lines(), "GET"), 0);
+    assert_eq!(count_with_prefix(&fixture.log.lines(), "GET"), 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_slurm_is_not_expected_pods_are_pods_and_no_more() {
-    let mut world = World::new(&["w-0"]).await;
-    world.reached.restapis.apply_watcher_event(&Event::Delete(fixture::restapi()));
+async fn without_restapi_only_deletes_that_expect_no_slurm_are_sent() {
+    let mut fixture = Fixture::new(&["w-0"]).await;
+    fixture.reached.restapis.apply_watcher_event(&Event::Delete(fixture::restapi()));
     sleep(seconds(120)).await;
-    let pod = world.pod("w-0", &json!({}));
-    world.perform(vec![delete(&pod, Evidence::SlurmNotExpected)]).await;
-    assert!(world.is_terminating("w-0"));
-    let other = world.pod("w-1", &json!({}));
-    world.perform(vec![delete(&other, Evidence::Absent("w-1".to_owned()))]).await;
-    assert!(!world.is_terminating("w-1"), "that nobody can be asked is not an answer");
+    let pod = fixture.put_pod("w-0", &json!({}));
+    fixture.perform(vec![delete(&pod, Evidence::SlurmNotExpected)]).await;
+    assert!(fixture.is_terminating("w-0"));
+    let other = fixture.put_pod("w-1", &json!({}));
+    fixture.perform(vec![delete(&other, Evidence::Absent("w-1".to_owned()))]).await;
+    assert!(!fixture.is_terminating("w-1"), "without a RestApi the absence of a node cannot be proven");
 }
 
-/// Somebody changes the pod right before each of the first deletes arrives.
-fn interfere(world: &World, times: usize, change: impl Fn(&mut Value, &FakeSlurm) + Send + 'static) {
-    let (api, slurm, mut left) = (world.api.clone(), world.slurm.clone(), times);
-    world.fate(move |call| {
-        if call.verb == Verb::Delete && left > 0 {
-            left -= 1;
+/// Changes the pod right before each of the first deletes is served, so that they conflict.
+fn change_before_delete(
+    fixture: &Fixture,
+    times: usize,
+    change: impl Fn(&mut Value, &FakeSlurm) + Send + 'static,
+) {
+    let (api, slurm, mut remaining) = (fixture.api.clone(), fixture.slurm.clone(), times);
+    fixture.on_api_request(move |call| {
+        if call.verb == Verb::Delete && remaining > 0 {
+            remaining -= 1;
             api.edit::<Pod>("ns", "w-0", |pod| change(pod, &slurm));
         }
         Fate::Served
@@ -141,37 +150,37 @@ fn touch(pod: &mut Value, _: &FakeSlurm) {
 #[rstest]
 #[case::once(1, true)]
 #[case::three_times(3, true)]
-#[case::again_and_again(9, false)]
+#[case::more_often_than_retried(9, false)]
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_changed_and_is_still_marked_is_deleted_on_another_look(
+async fn conflicting_delete_of_a_marked_pod_is_retried_3_times_on_new_evidence(
     #[case] times: usize,
     #[case] deleted: bool,
 ) {
-    let world = World::new(&["w-0"]).await;
-    let pod = world.drained("w-0").await;
-    interfere(&world, times, touch);
-    let report = world.perform(vec![delete_drained(&pod)]).await;
-    assert_eq!(world.is_terminating("w-0"), deleted);
-    assert_eq!(count(&world.log.lines(), "delete"), times.min(3) + 1);
-    assert_eq!(count(&world.log.lines(), "GET nodes/"), times.min(3) + 1);
+    let fixture = Fixture::new(&["w-0"]).await;
+    let pod = fixture.put_drained_pod("w-0").await;
+    change_before_delete(&fixture, times, touch);
+    let report = fixture.perform(vec![delete_drained(&pod)]).await;
+    assert_eq!(fixture.is_terminating("w-0"), deleted);
+    assert_eq!(count_with_prefix(&fixture.log.lines(), "delete"), times.min(3) + 1);
+    assert_eq!(count_with_prefix(&fixture.log.lines(), "GET nodes/"), times.min(3) + 1);
     assert_eq!((report.count(WriteKind::PodDeleted), report.failures), (usize::from(deleted), vec![]));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_to_replace_that_changed_is_left_to_the_next_plan() {
-    let world = World::new(&["w-0"]).await;
-    let pod = world.drained("w-0").await;
-    interfere(&world, 1, touch);
-    let removal =
+async fn conflicting_delete_of_an_outdated_pod_is_not_retried() {
+    let fixture = Fixture::new(&["w-0"]).await;
+    let pod = fixture.put_drained_pod("w-0").await;
+    change_before_delete(&fixture, 1, touch);
+    let deletion =
         PodDeletion { pod, evidence: Evidence::Drained("w-0".to_owned()), why: DeleteReason::Outdated };
-    let report = world.perform(vec![Effect::DeletePod(removal)]).await;
-    assert!(!world.is_terminating("w-0"));
+    let report = fixture.perform(vec![Effect::DeletePod(deletion)]).await;
+    assert!(!fixture.is_terminating("w-0"));
     assert_eq!((report.count(WriteKind::PodDeleted), report.failures), (0, vec![]));
 }
 
 #[rstest]
-#[case::mark_gone(|pod: &mut Value, _: &FakeSlurm| pod["metadata"]["annotations"] = json!({}))]
-#[case::a_persons_now(|pod: &mut Value, _: &FakeSlurm| {
+#[case::unmarked(|pod: &mut Value, _: &FakeSlurm| pod["metadata"]["annotations"] = json!({}))]
+#[case::cordoned_by_a_person_only(|pod: &mut Value, _: &FakeSlurm| {
     pod["metadata"]["annotations"] = json!({ POD_CORDON: "true" });
 })]
 #[case::undrained_by_a_person(|pod: &mut Value, slurm: &FakeSlurm| {
@@ -180,102 +189,117 @@ async fn a_pod_to_replace_that_changed_is_left_to_the_next_plan() {
     slurm.update_nodes(&["w-0"], &update).now_or_never().unwrap().unwrap();
 })]
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_is_to_stay_after_all_is_kept(#[case] change: fn(&mut Value, &FakeSlurm)) {
-    let world = World::new(&["w-0"]).await;
-    let pod = world.drained("w-0").await;
-    interfere(&world, 1, change);
-    let report = world.perform(vec![delete_drained(&pod)]).await;
-    assert!(!world.is_terminating("w-0"));
-    assert_eq!((count(&world.log.lines(), "delete"), report.failures), (1, vec![]));
+async fn conflicting_delete_is_not_retried_if_the_pod_lost_its_mark_or_its_drain(
+    #[case] change: fn(&mut Value, &FakeSlurm),
+) {
+    let fixture = Fixture::new(&["w-0"]).await;
+    let pod = fixture.put_drained_pod("w-0").await;
+    change_before_delete(&fixture, 1, change);
+    let report = fixture.perform(vec![delete_drained(&pod)]).await;
+    assert!(!fixture.is_terminating("w-0"));
+    assert_eq!((count_with_prefix(&fixture.log.lines(), "delete"), report.failures), (1, vec![]));
 }
 
 #[rstest]
-#[case::still_pending(json!({ "phase": "Pending" }), true)]
+#[case::pending(json!({ "phase": "Pending" }), true)]
 #[case::failed(json!({ "phase": "Failed" }), true)]
-#[case::started(json!({ "phase": "Running", "containerStatuses": [{
+#[case::slurmd_started(json!({ "phase": "Running", "containerStatuses": [{
     "name": "slurmd", "image": "i", "imageID": "", "ready": true, "restartCount": 0,
     "state": { "running": {} },
 }] }), false)]
 #[tokio::test(start_paused = true)]
-async fn a_pod_whose_slurmd_started_meanwhile_needs_evidence(#[case] status: Value, #[case] deleted: bool) {
-    let world = World::new(&["w-0"]).await;
-    let pod = world.pod("w-0", &json!({ "status": { "phase": "Pending" } }));
-    interfere(&world, 1, move |pod, slurm| {
+async fn conflicting_delete_without_evidence_is_retried_unless_slurmd_has_started(
+    #[case] status: Value,
+    #[case] deleted: bool,
+) {
+    let fixture = Fixture::new(&["w-0"]).await;
+    let pod = fixture.put_pod("w-0", &json!({ "status": { "phase": "Pending" } }));
+    change_before_delete(&fixture, 1, move |pod, slurm| {
         pod["status"] = status.clone();
         touch(pod, slurm);
     });
-    let report = world.perform(vec![delete(&pod, Evidence::NotNeeded)]).await;
+    let report = fixture.perform(vec![delete(&pod, Evidence::NotNeeded)]).await;
     assert_eq!(report.count(WriteKind::PodDeleted), usize::from(deleted));
 }
 
 #[rstest]
-#[case::gone(|world: &World| world.forget::<Pod>("w-0"), false)]
-#[case::going(|world: &World| drop(world.api.edit::<Pod>("ns", "w-0", |pod| {
+#[case::deleted(|fixture: &Fixture| fixture.remove::<Pod>("w-0"), false)]
+#[case::terminating(|fixture: &Fixture| drop(fixture.api.edit::<Pod>("ns", "w-0", |pod| {
     pod["metadata"]["deletionTimestamp"] = json!("2027-01-01T00:00:00Z");
 })), true)]
-#[case::followed_by_another(|world: &World| {
-    world.api.remove::<Pod>("ns", "w-0");
-    world.marked("w-0");
+#[case::replaced_by_a_pod_of_the_same_name(|fixture: &Fixture| {
+    fixture.api.remove::<Pod>("ns", "w-0");
+    fixture.put_marked_pod("w-0");
 }, false)]
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_went_by_itself_counts_as_deleted(#[case] change: fn(&World), #[case] terminating: bool) {
-    let world = World::new(&["w-0"]).await;
-    let pod = world.drained("w-0").await;
-    change(&world);
-    let report = world.perform(vec![delete_drained(&pod)]).await;
+async fn pod_deleted_by_another_client_counts_as_deleted(
+    #[case] change: fn(&Fixture),
+    #[case] terminating: bool,
+) {
+    let fixture = Fixture::new(&["w-0"]).await;
+    let pod = fixture.put_drained_pod("w-0").await;
+    change(&fixture);
+    let report = fixture.perform(vec![delete_drained(&pod)]).await;
     assert_eq!((report.count(WriteKind::PodDeleted), report.failures), (1, vec![]));
-    assert_eq!(world.is_terminating("w-0"), terminating);
+    assert_eq!(fixture.is_terminating("w-0"), terminating);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_look_proves_nothing_after_5_seconds() {
+async fn node_list_is_no_evidence_after_5_seconds() {
     let names: Vec<String> = (0..48).map(|number| format!("w-{number}")).collect();
-    let world = World::new(&names.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    let fixture = Fixture::new(&names.iter().map(String::as_str).collect::<Vec<_>>()).await;
     let mut effects = vec![];
     for name in &names {
-        effects.push(delete_drained(&world.drained(name).await));
+        effects.push(delete_drained(&fixture.put_drained_pod(name).await));
     }
-    world.fate(|call| if call.verb == Verb::Delete { Fate::Late(seconds(3)) } else { Fate::Served });
-    // 16 at a time: the last 16 come after 6 s, when w-47 is at work again.
-    let slurm = world.slurm.client();
+    fixture
+        .on_api_request(|call| if call.verb == Verb::Delete { Fate::Late(seconds(3)) } else { Fate::Served });
+    // Deletes run 16 at a time: the last 16 are sent after 6 s, when w-47 has been undrained.
+    let slurm = fixture.slurm.client();
     let undrain = async {
         sleep(seconds(4)).await;
         slurm.update_nodes(&["w-47"], &NodeUpdate::Undrain).await.unwrap();
     };
-    let (report, ()) = futures::future::join(world.perform(effects), undrain).await;
+    let (report, ()) = futures::future::join(fixture.perform(effects), undrain).await;
     assert_eq!(report.count(WriteKind::PodDeleted), 47);
-    assert!(!world.is_terminating("w-47") && world.is_terminating("w-46"));
+    assert!(!fixture.is_terminating("w-47") && fixture.is_terminating("w-46"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_look_serves_all_deletes_and_another_all_that_lost_a_race() {
+async fn deletes_share_a_node_list_and_so_do_their_retries_after_conflicts() {
     let names: Vec<String> = (0..12).map(|number| format!("w-{number}")).collect();
-    let world = World::new(&names.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    let fixture = Fixture::new(&names.iter().map(String::as_str).collect::<Vec<_>>()).await;
     let mut effects = vec![];
     for name in &names {
-        effects.push(delete_drained(&world.drained(name).await));
-        world.api.edit::<Pod>("ns", name, |pod| touch(pod, &world.slurm));
+        effects.push(delete_drained(&fixture.put_drained_pod(name).await));
+        fixture.api.edit::<Pod>("ns", name, |pod| touch(pod, &fixture.slurm));
     }
-    let report = world.perform(effects).await;
+    let report = fixture.perform(effects).await;
     assert_eq!(report.count(WriteKind::PodDeleted), 12);
-    let looks = count(&world.log.lines(), "GET nodes/");
-    assert!((2..=3).contains(&looks), "{looks} looks");
-    let notes: Vec<String> = report.events().into_iter().map(|notice| notice.note).collect();
+    let lists = count_with_prefix(&fixture.log.lines(), "GET nodes/");
+    assert!((2..=3).contains(&lists), "{lists} node lists");
+    let notes: Vec<String> = report.events().into_iter().map(|event| event.note).collect();
     assert_eq!(notes.len(), 1);
     assert!(notes[0].starts_with("Deleted pods: ") && notes[0].ends_with(" and 2 more"), "{notes:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_may_not_be_deleted_keeps_no_other() {
-    let world = World::new(&["w-0", "w-1"]).await;
-    let effects =
-        vec![delete_drained(&world.drained("w-0").await), delete_drained(&world.drained("w-1").await)];
-    world.fate(|call| {
-        if is(call, Verb::Delete, "w-0") { Fate::Refused(Failure::TooManyRequests) } else { Fate::Served }
+async fn failed_delete_does_not_block_the_deletes_of_other_pods() {
+    let fixture = Fixture::new(&["w-0", "w-1"]).await;
+    let effects = vec![
+        delete_drained(&fixture.put_drained_pod("w-0").await),
+        delete_drained(&fixture.put_drained_pod("w-1").await),
+    ];
+    fixture.on_api_request(|call| {
+        if is_request(call, Verb::Delete, "w-0") {
+            Fate::Refused(Failure::TooManyRequests)
+        } else {
+            Fate::Served
+        }
     });
-    let report = world.perform(effects).await;
-    assert!(world.is_terminating("w-1"));
+    let report = fixture.perform(effects).await;
+    assert!(fixture.is_terminating("w-1"));
     assert_eq!(report.failures[0].object, "Pod w-0");
-    let notices = report.events();
-    assert_eq!((notices[1].reason.as_str(), notices[1].action.as_str()), ("FailedDelete", "Delete"));
+    let events = report.events();
+    assert_eq!((events[1].reason.as_str(), events[1].action.as_str()), ("FailedDelete", "Delete"));
 }
