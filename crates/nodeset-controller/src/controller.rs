@@ -35,7 +35,7 @@ const RECONCILE_PAUSE: Duration = Duration::from_millis(200);
 /// nothing.
 const METADATA_CHECK: Duration = Duration::from_secs(1);
 
-/// What a reconcile works with.
+/// Context of a reconcile.
 struct Context {
     scope: Scope,
     sources: Arc<Sources>,
@@ -45,7 +45,7 @@ struct Context {
     mirror_backoff: ErrorBackoff,
 }
 
-/// What is kept of a NodeSet between reconciles.
+/// State of a NodeSet that is kept between reconciles.
 #[derive(Default)]
 struct NodeSetState {
     /// When the last successful reconcile ended.

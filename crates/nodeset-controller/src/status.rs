@@ -102,7 +102,7 @@ fn is_unchanged_since_restart(
         && (plan.obstacles.is_empty() || is_true(conditions, DEGRADED))
 }
 
-/// Whether a condition says that Slurm was not polled yet.
+/// Whether a condition reports that Slurm was not polled yet.
 fn is_not_polled_yet(condition: &Condition) -> bool {
     condition.reason == NOT_POLLED_YET
 }

@@ -8,8 +8,8 @@ use slinky_api::conditions::{
 };
 use slinky_api::v1beta1::NodeSetStatus;
 
-/// The conditions whose transitions are published. Progressing is not: it changes often, and what is done has Events of
-/// its own.
+/// The conditions whose transitions are published. Progressing is not: it changes often, and operations have Events of
+/// their own.
 const PUBLISHED: [&str; 5] = [READY, DEGRADED, SLURM_REACHABLE, RESERVATION_CREATED, PARTITION_HELD];
 
 /// The Events for conditions that changed from one status of a NodeSet to the next.

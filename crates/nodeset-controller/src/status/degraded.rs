@@ -48,7 +48,7 @@ fn elapsed(since: Timestamp, now: Timestamp) -> Duration {
     now.duration_since(since).try_into().unwrap_or_default()
 }
 
-/// Time until a state that lasts becomes an error; `None` if there is none.
+/// Time until an unreachable Slurm or an unschedulable pod becomes an error; `None` if there is neither.
 pub fn degraded_in(
     observed: &Observed,
     plan: &Plan,
@@ -67,7 +67,7 @@ pub fn degraded_in(
     unreachable.into_iter().chain(unschedulable).filter(SignedDuration::is_positive).min()
 }
 
-/// Workers that no Kubernetes node fits, in the words that the scheduler has for the first.
+/// Workers that no Kubernetes node fits, with the scheduler's message for the first of them.
 fn unschedulable(plan: &Plan, now: Timestamp) -> Option<Part> {
     let long = |since: Timestamp| now.duration_since(since) >= UNSCHEDULABLE_AFTER;
     let pods: Vec<_> = plan

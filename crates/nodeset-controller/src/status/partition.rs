@@ -9,8 +9,8 @@ use slinky_api::conditions::{ConditionStatus, PARTITION_HELD, remove, set};
 use slinky_api::labels::{TRUE, annotations::FORCE_PARTITION_REMOVAL};
 use slinky_api::v1beta1::NodeSetStatus;
 
-/// Sets whether the partition has to stay. While that is unknown the condition stays as it was: its observedGeneration is then
-/// older than the NodeSet's, and its readers ignore it.
+/// Sets or removes the condition. While the state of the partition is unknown, the condition stays as it was: its
+/// observedGeneration is then older than the NodeSet's, and its readers ignore it.
 pub fn set_partition_held(status: &mut NodeSetStatus, observed: &Observed, now: Timestamp) {
     let forced = format!("annotation {FORCE_PARTITION_REMOVAL}={TRUE} removes it without waiting");
     let (held, reason, message) = match partition_state(observed) {
@@ -52,7 +52,7 @@ mod tests {
         Fixture::new(&json!({ "replicas": 0 }))
     }
 
-    fn told(fixture: &Fixture) -> NodeSetStatus {
+    fn status_of(fixture: &Fixture) -> NodeSetStatus {
         let mut status = fixture.observed.nodeset.status.clone().unwrap_or_default();
         set_partition_held(&mut status, &fixture.observed, minute(60));
         status
@@ -71,69 +71,79 @@ mod tests {
         fixture
     }
 
-    fn edited(fixture: Fixture, status: NodeSetStatus, spec: &Value) -> Fixture {
+    /// The fixture with this status, and an edit of the spec in a new generation.
+    fn with_spec(fixture: Fixture, status: NodeSetStatus, spec: &Value) -> Fixture {
         fixture.nodeset(|nodeset| {
-            let mut edited = json!(nodeset.spec);
-            crate::plan::testing::merge(&mut edited, spec);
-            nodeset.spec = serde_json::from_value(edited).unwrap();
+            let mut edited_spec = json!(nodeset.spec);
+            crate::plan::testing::merge(&mut edited_spec, spec);
+            nodeset.spec = serde_json::from_value(edited_spec).unwrap();
             nodeset.metadata.generation = nodeset.metadata.generation.map(|generation| generation + 1);
             nodeset.status = Some(status);
         })
     }
 
-    fn force(nodeset: &mut NodeSet) {
+    fn set_force_annotation(nodeset: &mut NodeSet) {
         let annotations = nodeset.metadata.annotations.get_or_insert_default();
         annotations.insert(FORCE_PARTITION_REMOVAL.to_owned(), "true".to_owned());
     }
 
     #[rstest]
-    #[case::nobody_asked(fixture(), None)]
-    #[case::jobs_alone_prove_nothing(fixture().jobs("gpu", 0), None)]
-    #[case::it_takes_jobs(fixture().jobs("gpu", 0).open(&["gpu"]), Some(("True", "TakesJobs", Some(1))))]
-    #[case::jobs_name_it(fixture().jobs("gpu", 2).open(&["all"]), Some(("True", "JobRecords", Some(1))))]
-    #[case::nobody_names_it(fixture().jobs("all", 2).open(&["all"]), Some(("False", "NoJobRecords", Some(1))))]
-    #[case::slurm_is_silent(fixture().unknown(), None)]
-    #[case::no_slurm(fixture().view(View::NotExpected), None)]
-    #[case::no_slurm_but_force(fixture().view(View::NotExpected).nodeset(force), Some(("False", "Forced", Some(1))))]
-    #[case::forced(fixture().jobs("gpu", 2).open(&["gpu"]).nodeset(force), Some(("False", "Forced", Some(1))))]
-    #[case::defined_by_a_person(
-        with_controller(fixture().jobs("gpu", 2).open(&["gpu"]), |it| it.spec.extra_conf = Some("PartitionName=gpu".into())),
+    #[case::jobs_not_listed(fixture(), None)]
+    #[case::partitions_not_listed(fixture().jobs("gpu", 0), None)]
+    #[case::partition_open(fixture().jobs("gpu", 0).open(&["gpu"]), Some(("True", "TakesJobs", Some(1))))]
+    #[case::job_records_name_it(fixture().jobs("gpu", 2).open(&["all"]), Some(("True", "JobRecords", Some(1))))]
+    #[case::no_job_record_names_it(fixture().jobs("all", 2).open(&["all"]), Some(("False", "NoJobRecords", Some(1))))]
+    #[case::slurm_unreachable(fixture().unknown(), None)]
+    #[case::without_restapi(fixture().view(View::NotExpected), None)]
+    #[case::forced_without_restapi(
+        fixture().view(View::NotExpected).nodeset(set_force_annotation), Some(("False", "Forced", Some(1))))]
+    #[case::forced(
+        fixture().jobs("gpu", 2).open(&["gpu"]).nodeset(set_force_annotation), Some(("False", "Forced", Some(1))))]
+    #[case::defined_in_extra_conf(
+        with_controller(fixture().jobs("gpu", 2).open(&["gpu"]), |controller| {
+            controller.spec.extra_conf = Some("PartitionName=gpu".into());
+        }),
         None
     )]
-    #[case::of_a_cluster_elsewhere(
-        with_controller(fixture().jobs("gpu", 2).open(&["gpu"]), |it| it.spec.external = true),
+    #[case::external_controller(
+        with_controller(fixture().jobs("gpu", 2).open(&["gpu"]), |controller| controller.spec.external = true),
         None
     )]
-    fn a_partition_may_go_on_evidence_only(
+    fn partition_is_released_only_if_closed_and_unnamed_or_forced(
         #[case] fixture: Fixture,
         #[case] expected: Option<(&str, &str, Option<i64>)>,
     ) {
-        assert_eq!(held(&told(&fixture)), expected);
+        assert_eq!(held(&status_of(&fixture)), expected);
     }
 
     #[rstest]
-    #[case::unnamed(fixture().jobs("gpu", 0).open(&[]))]
-    #[case::forced(fixture().nodeset(force))]
-    #[case::named(fixture().jobs("gpu", 1).open(&[]))]
-    fn what_is_told_has_words(#[case] fixture: Fixture) {
-        let status = told(&fixture);
+    #[case::no_job_record(fixture().jobs("gpu", 0).open(&[]))]
+    #[case::forced(fixture().nodeset(set_force_annotation))]
+    #[case::job_record(fixture().jobs("gpu", 1).open(&[]))]
+    fn condition_has_a_message(#[case] fixture: Fixture) {
+        let status = status_of(&fixture);
         assert!(!find(&status.conditions, PARTITION_HELD).unwrap().message.is_empty());
     }
 
     #[test]
-    fn a_release_is_about_one_generation() {
+    fn release_holds_for_one_generation() {
         let fixture = fixture().jobs("gpu", 0).open(&[]);
         let controller = fixture.observed.controller.clone();
-        let matter = |fixture: &Fixture| needs_job_records(&fixture.observed.nodeset, controller.as_deref());
-        assert!(matter(&fixture));
-        let status = told(&fixture);
+        let needs_records =
+            |fixture: &Fixture| needs_job_records(&fixture.observed.nodeset, controller.as_deref());
+        assert!(needs_records(&fixture));
+        let status = status_of(&fixture);
         let released = fixture.nodeset(|nodeset| nodeset.status = Some(status.clone()));
-        assert!(!matter(&released), "nobody needs to ask again");
-        let later = edited(released, status, &json!({ "replicas": 1 })).unknown();
-        assert_eq!(held(&told(&later)), Some(("False", "NoJobRecords", Some(1))), "as it was");
-        assert!(matter(&later));
-        let wanted = json!({ "partition": { "enabled": true } });
-        let wanted = edited(later, NodeSetStatus::default(), &wanted);
-        assert!(!matter(&wanted) && held(&told(&wanted)).is_none());
+        assert!(!needs_records(&released), "released: the job records need not be listed");
+        let later = with_spec(released, status, &json!({ "replicas": 1 })).unknown();
+        assert_eq!(
+            held(&status_of(&later)),
+            Some(("False", "NoJobRecords", Some(1))),
+            "kept while Slurm is unreachable"
+        );
+        assert!(needs_records(&later));
+        let spec = json!({ "partition": { "enabled": true } });
+        let enabled = with_spec(later, NodeSetStatus::default(), &spec);
+        assert!(!needs_records(&enabled) && held(&status_of(&enabled)).is_none());
     }
 }

@@ -18,7 +18,7 @@ pub struct Progress<'a> {
     pub observed: &'a Observed,
     /// What was planned.
     pub plan: &'a Plan,
-    /// What the last background run came to.
+    /// The result of the last background run.
     pub effects: &'a Execution,
     /// The status with its numbers and the `SlurmReachable` condition set.
     pub status: &'a NodeSetStatus,
@@ -231,7 +231,7 @@ impl Progress<'_> {
     }
 }
 
-/// `2 workers are draining (pods a, b)`.
+/// `2 workers are draining (a, b)`.
 fn part(reason: &'static str, pods: &[String], what: &str) -> Option<Part> {
     let are = if pods.len() == 1 { "is" } else { "are" };
     let text = format!("{} {are} {what} ({})", workers(pods.len()), few(pods));

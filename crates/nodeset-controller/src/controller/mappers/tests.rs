@@ -17,7 +17,7 @@ fn nodeset(namespace: &str, name: &str, spec: &Value) -> NodeSet {
     nodeset
 }
 
-fn stored<K: Resource<DynamicType = ()> + Clone + 'static>(objects: Vec<K>) -> Store<K> {
+fn store_of<K: Resource<DynamicType = ()> + Clone + 'static>(objects: Vec<K>) -> Store<K> {
     let (store, mut writer) = reflector::store();
     for object in objects {
         writer.apply_watcher_event(&Event::Apply(object));
@@ -25,8 +25,8 @@ fn stored<K: Resource<DynamicType = ()> + Clone + 'static>(objects: Vec<K>) -> S
     store
 }
 
-fn names(concerned: impl IntoIterator<Item = ObjectRef<NodeSet>>) -> Vec<String> {
-    let mut names: Vec<_> = concerned
+fn names(nodesets: impl IntoIterator<Item = ObjectRef<NodeSet>>) -> Vec<String> {
+    let mut names: Vec<_> = nodesets
         .into_iter()
         .map(|nodeset| format!("{}/{}", nodeset.namespace.unwrap_or_default(), nodeset.name))
         .collect();
@@ -48,20 +48,23 @@ fn host(name: &str, change: &Value) -> Node {
     serde_json::from_value(node).unwrap()
 }
 
-/// Two NodeSets with numbers, one of which has a pod on `a`, one with a worker on each node, one with pins.
+/// NodeSets with ordinals, one of which has a pod on `a`; one in DaemonSet mode; one that pins its workers to nodes.
 #[rstest]
-#[case::with_a_worker("a", &["ns/busy", "ns/each", "ns/pinned"])]
-#[case::without("b", &["ns/each", "ns/pinned"])]
-fn a_kubernetes_node_concerns_whoever_is_there_or_could_be(#[case] node: &str, #[case] expected: &[&str]) {
-    let nodesets = stored(vec![
-        nodeset("ns", "busy", &json!({})),
-        nodeset("ns", "idle", &json!({})),
-        nodeset("other", "busy", &json!({})),
-        nodeset("ns", "each", &json!({ "scalingMode": "DaemonSet" })),
+#[case::node_with_a_worker("a", &["ns/daemon", "ns/pinned", "ns/placed"])]
+#[case::node_without_a_worker("b", &["ns/daemon", "ns/pinned"])]
+fn kubernetes_node_enqueues_nodesets_with_or_eligible_for_a_pod_on_it(
+    #[case] node: &str,
+    #[case] expected: &[&str],
+) {
+    let nodesets = store_of(vec![
+        nodeset("ns", "placed", &json!({})),
+        nodeset("ns", "unplaced", &json!({})),
+        nodeset("other", "placed", &json!({})),
+        nodeset("ns", "daemon", &json!({ "scalingMode": "DaemonSet" })),
         nodeset("ns", "pinned", &json!({ "pinToNode": true })),
     ]);
-    let pod = worker("busy-0", "a", "busy");
-    let pods = PodCache::new(stored(vec![pod.clone()]));
+    let pod = worker("placed-0", "a", "placed");
+    let pods = PodCache::new(store_of(vec![pod.clone()]));
     pods.observe(&Event::Apply(pod));
     assert_eq!(names(of_node(nodesets, pods)(host(node, &json!({})))), expected);
 }
@@ -75,61 +78,61 @@ fn condition(type_: &str) -> Value {
 }
 
 #[test]
-fn only_what_decisions_look_at_is_a_change_of_a_kubernetes_node() {
+fn kubernetes_node_change_is_emitted_only_if_a_plan_depends_on_it() {
     let (store, mut writer) = reflector::store::<Node>();
     let (sender, changes) = futures::channel::mpsc::unbounded();
     let nodes = NodeCache::new(store.clone(), Arc::from(["DiskPressure".to_owned()]));
     let mut changes = node_changes(changes.boxed(), store, nodes.clone());
-    let mut tells = |change: &Value| {
+    let mut emits = |change: &Value| {
         let node = host("a", change);
         writer.apply_watcher_event(&Event::Apply(node.clone()));
         sender.unbounded_send(Ok(node)).unwrap();
         changes.next().now_or_never().is_some()
     };
-    assert!(tells(&heartbeat("2027-01-01T00:00:00Z")), "a new node");
+    assert!(emits(&heartbeat("2027-01-01T00:00:00Z")), "a new node");
     let before = nodes.all();
-    assert!(!tells(&heartbeat("2027-01-01T00:00:10Z")), "a heartbeat");
-    assert!(!tells(&condition("NetworkUnavailable")), "the state of what nobody asks for");
+    assert!(!emits(&heartbeat("2027-01-01T00:00:10Z")), "a heartbeat");
+    assert!(!emits(&condition("NetworkUnavailable")), "a condition that is not propagated");
     assert!(
-        !tells(&json!({ "metadata": { "annotations": { "agent.example.com/alive": "1" } } })),
-        "a program lives"
+        !emits(&json!({ "metadata": { "annotations": { "agent.example.com/alive": "1" } } })),
+        "an annotation of another program"
     );
-    assert!(Arc::ptr_eq(&before, &nodes.all()), "which makes nothing anew");
-    assert!(tells(&condition("DiskPressure")), "what may explain a cordon");
-    assert!(tells(&json!({ "spec": { "unschedulable": true } })), "a cordon");
-    assert!(nodes.all()["a"].unschedulable, "which decisions know of");
-    assert!(!tells(&json!({ "spec": { "unschedulable": true } })), "nothing");
-    assert!(tells(&json!({})), "the end of the cordon");
-    assert!(tells(&json!({ "metadata": { "labels": { "gpu": "yes" } } })), "a label");
+    assert!(Arc::ptr_eq(&before, &nodes.all()), "the cached facts stay");
+    assert!(emits(&condition("DiskPressure")), "a propagated condition");
+    assert!(emits(&json!({ "spec": { "unschedulable": true } })), "a cordon");
+    assert!(nodes.all()["a"].unschedulable, "the cached facts have the cordon");
+    assert!(!emits(&json!({ "spec": { "unschedulable": true } })), "no change");
+    assert!(emits(&json!({})), "an uncordon");
+    assert!(emits(&json!({ "metadata": { "labels": { "gpu": "yes" } } })), "a label");
     assert!(
-        tells(&json!({ "metadata": { "annotations": { "topology.slinky.slurm.net/spec": "b0" } } })),
-        "a place"
+        emits(&json!({ "metadata": { "annotations": { "topology.slinky.slurm.net/spec": "b0" } } })),
+        "a topology"
     );
-    assert!(tells(&json!({ "spec": { "taints": [{ "key": "k", "effect": "NoExecute" }] } })), "a taint");
+    assert!(emits(&json!({ "spec": { "taints": [{ "key": "k", "effect": "NoExecute" }] } })), "a taint");
 }
 
 #[test]
-fn what_is_kept_of_a_secret_is_forgotten_before_anybody_hears_of_its_change() {
+fn cached_hash_of_a_secret_is_invalidated_before_its_change_is_emitted() {
     let (sender, events) = futures::channel::mpsc::unbounded();
     let hashes = SecretHashes::default();
     let mut changes = secret_changes(events.boxed(), hashes.clone());
     let selector = serde_json::from_value(json!({ "name": "sssd", "key": "sssd.conf" })).unwrap();
-    let told = |now: &str| {
-        let read = futures::future::ready(Ok::<_, ()>(now.to_owned()));
+    let cached_or = |live: &str| {
+        let read = futures::future::ready(Ok::<_, ()>(live.to_owned()));
         hashes.get("ns", &selector, read).now_or_never().unwrap().unwrap()
     };
-    assert_eq!((told("old"), told("new")), ("old".to_owned(), "old".to_owned()));
+    assert_eq!((cached_or("old"), cached_or("new")), ("old".to_owned(), "old".to_owned()));
     let metadata = json!({ "name": "sssd", "namespace": "ns" });
     let secret: PartialObjectMeta<Secret> = serde_json::from_value(json!({ "metadata": metadata })).unwrap();
     sender.unbounded_send(Ok(Event::Apply(secret))).unwrap();
     assert!(changes.next().now_or_never().is_some());
-    assert_eq!(told("new"), "new");
+    assert_eq!(cached_or("new"), "new");
 }
 
-/// Nobody asks Slurm here.
-struct Nowhere;
+/// Never connects to Slurm.
+struct NoSlurm;
 
-impl Connect for Nowhere {
+impl Connect for NoSlurm {
     fn signing_key<'a>(&'a self, _: &'a Controller) -> BoxFuture<'a, Result<SigningKey, KeyError>> {
         futures::future::pending().boxed()
     }
@@ -147,16 +150,16 @@ fn controller(namespace: &str, name: &str, key: &str) -> Controller {
     .unwrap()
 }
 
-/// Two NodeSets of one cluster, one of another in the same namespace, one of a cluster of the same name elsewhere.
+/// Two NodeSets of one cluster, one of another in the same namespace, one of a cluster of the same name in another namespace.
 fn members() -> ClusterMembers {
-    let controllers = stored(vec![
+    let controllers = store_of(vec![
         controller("ns", "slurm", "tokens"),
         controller("ns", "lab", "lab-tokens"),
         controller("other", "slurm", "tokens"),
     ]);
     let ssh = json!({ "enabled": true, "sssdConfRef": { "name": "sssd", "key": "sssd.conf" } });
     let lab = json!({ "name": "lab" });
-    let nodesets = stored(vec![
+    let nodesets = store_of(vec![
         nodeset("ns", "cpu", &json!({})),
         nodeset("ns", "gpu", &json!({ "ssh": ssh })),
         nodeset("ns", "lab", &json!({ "controllerRef": lab })),
@@ -164,8 +167,8 @@ fn members() -> ClusterMembers {
     ]);
     let clusters = Clusters::new(ClusterDeps {
         controllers: controllers.clone(),
-        restapis: stored(vec![]),
-        connect: Box::new(Nowhere),
+        restapis: store_of(vec![]),
+        connect: Box::new(NoSlurm),
         clock: Arc::new(|| jiff::Timestamp::UNIX_EPOCH),
         spawn: Box::new(|_| {}),
     });
@@ -173,41 +176,45 @@ fn members() -> ClusterMembers {
 }
 
 #[rstest]
-#[case::that_signs_tokens("ns", "tokens", &["ns/cpu", "ns/gpu"])]
-#[case::that_signs_those_of_another_cluster("ns", "lab-tokens", &["ns/lab"])]
-#[case::that_workers_read_as_sssd_conf("ns", "sssd", &["ns/gpu"])]
-#[case::of_that_name_elsewhere("other", "tokens", &["other/cpu"])]
-#[case::of_that_name_where_it_means_nothing("other", "sssd", &[])]
-#[case::that_workers_mount_themselves("ns", "munge", &[])]
-#[case::of_others("ns", "unrelated", &[])]
-fn a_secret_concerns(#[case] namespace: &str, #[case] name: &str, #[case] expected: &[&str]) {
+#[case::signing_key("ns", "tokens", &["ns/cpu", "ns/gpu"])]
+#[case::signing_key_of_another_cluster("ns", "lab-tokens", &["ns/lab"])]
+#[case::sssd_conf("ns", "sssd", &["ns/gpu"])]
+#[case::signing_key_in_another_namespace("other", "tokens", &["other/cpu"])]
+#[case::sssd_conf_name_in_another_namespace("other", "sssd", &[])]
+#[case::mounted_slurm_key("ns", "munge", &[])]
+#[case::unrelated("ns", "unrelated", &[])]
+fn secret_enqueues_the_nodesets_that_read_it(
+    #[case] namespace: &str,
+    #[case] name: &str,
+    #[case] expected: &[&str],
+) {
     let metadata = json!({ "name": name, "namespace": namespace });
     let secret: PartialObjectMeta<Secret> = serde_json::from_value(json!({ "metadata": metadata })).unwrap();
     assert_eq!(names(members().of_secret()(secret)), expected);
 }
 
 #[test]
-fn a_controller_concerns_the_nodesets_of_its_cluster_alone() {
+fn controller_and_restapi_enqueue_the_nodesets_of_their_cluster_only() {
     let members = members();
     assert_eq!(names(members.of_controller()(controller("ns", "slurm", "tokens"))), ["ns/cpu", "ns/gpu"]);
-    assert_eq!(names(members.of_controller()(controller("ns", "gone", "tokens"))), [""; 0]);
+    assert_eq!(names(members.of_controller()(controller("ns", "unreferenced", "tokens"))), [""; 0]);
     let restapi = json!({ "metadata": { "name": "api", "namespace": "ns" }, "spec": { "controllerRef": { "name": "lab" } } });
     assert_eq!(names(members.of_restapi()(serde_json::from_value(restapi).unwrap())), ["ns/lab"]);
 }
 
 #[test]
-fn a_pod_concerns_its_controller_and_whom_it_claims_to_be_of() {
-    let mut pod = worker("odd", "a", "gpu");
+fn pod_enqueues_its_controlling_nodeset_and_the_one_of_its_label() {
+    let mut pod = worker("gpu-0", "a", "gpu");
     assert_eq!(names(of_pod(&pod)), ["ns/gpu"]);
     pod.labels_mut().insert(APP_INSTANCE.to_owned(), "cpu".to_owned());
-    assert_eq!(names(of_pod(&pod)), ["ns/cpu", "ns/gpu"], "one gives it up, the other may take it");
+    assert_eq!(names(of_pod(&pod)), ["ns/cpu", "ns/gpu"], "one releases it, the other may adopt it");
     pod.metadata.owner_references = None;
     assert_eq!(names(of_pod(&pod)), ["ns/cpu"]);
     assert_eq!(names(of_label(&pod)), ["ns/cpu"]);
 }
 
 #[test]
-fn what_several_own_concerns_all_of_them() {
+fn shared_object_enqueues_all_owning_nodesets() {
     let owner = |kind: &str, name: &str| json!({ "apiVersion": "slinky.slurm.net/v1beta1", "kind": kind, "name": name, "uid": name });
     let owners = json!([owner("NodeSet", "gpu"), owner("Controller", "slurm"), owner("NodeSet", "cpu")]);
     let metadata = json!({ "name": "slurm-workers-slurm", "namespace": "ns", "ownerReferences": owners });

@@ -1,4 +1,4 @@
-//! What is read from an API server in memory, and how often.
+//! Reads from an in-memory API server, and their number.
 
 use super::*;
 use crate::fixture;
@@ -30,7 +30,7 @@ async fn sssd_conf_is_read_once_after_each_change() {
     let ssh = json!({ "enabled": true, "sssdConfRef": { "name": "sssd", "key": "sssd.conf" } });
     let nodeset = Arc::new(fixture::nodeset(&json!({ "ssh": ssh })));
     let requests = Arc::new(AtomicUsize::default());
-    let answers = |fate: Fate| {
+    let serve_requests_with = |fate: Fate| {
         let requests = requests.clone();
         api.on_request(move |_| {
             requests.fetch_add(1, Relaxed);
@@ -38,23 +38,23 @@ async fn sssd_conf_is_read_once_after_each_change() {
         });
     };
     let read = async || observe(&nodeset, &sources).await.sssd_conf.map_err(|error| error.to_string());
-    let changes = || {
+    let deliver_watch_event = || {
         let secret: PartialObjectMeta<Secret> = serde_json::from_value(sssd("")).unwrap();
         sources.secret_hashes.observe(&Event::Apply(secret));
     };
 
-    answers(Fate::Served);
+    serve_requests_with(Fate::Served);
     api.put::<Secret>(sssd("old"));
     assert_eq!((read().await, read().await), (Ok(hash_bytes(b"old")), Ok(hash_bytes(b"old"))));
     assert_eq!(requests.load(Relaxed), 1);
 
-    answers(Fate::Refused(Failure::InternalError));
-    assert_eq!(read().await, Ok(hash_bytes(b"old")), "nobody has to be asked");
+    serve_requests_with(Fate::Refused(Failure::InternalError));
+    assert_eq!(read().await, Ok(hash_bytes(b"old")), "served from the cache");
     api.edit::<Secret>("ns", "sssd", |secret| secret["data"] = sssd("new")["data"].clone());
-    changes();
+    deliver_watch_event();
     assert_eq!(read().await, Err("cannot read Secret sssd".to_owned()));
 
-    answers(Fate::Served);
+    serve_requests_with(Fate::Served);
     assert_eq!((read().await, read().await), (Ok(hash_bytes(b"new")), Ok(hash_bytes(b"new"))));
     assert_eq!(requests.load(Relaxed), 3);
 }

@@ -1,10 +1,11 @@
-//! What people read.
+//! Reasons and messages of conditions.
 
 use super::*;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use slinky_api::v1beta1::NodeSet;
 
-fn deleted(nodeset: &mut NodeSet) {
+/// Change of a NodeSet: deletion has been requested.
+fn being_deleted(nodeset: &mut NodeSet) {
     nodeset.metadata.deletion_timestamp = Some(Time(minute(0)));
 }
 
@@ -18,12 +19,12 @@ fn scheduled() -> Fixture {
     Fixture::new(&json!({ "replicas": 2, "updateStrategy": strategy })).workers(2)
 }
 
-/// With the reservation that the NodeSet wishes for, or one like it.
-fn reserved(mut fixture: Fixture, start: i64) -> Fixture {
+/// With a reservation of the desired shape that starts at this minute.
+fn with_reservation(mut fixture: Fixture, start: i64) -> Fixture {
     let time = |minutes| json!({ "set": true, "number": minute(minutes).as_second() });
     let reservation = json!({ "name": "SlurmOperatorMaint-gpu", "node_list": "gpu-[0-1]", "users": "slurm",
         "flags": ["MAINT", "IGNORE_JOBS", "SPEC_NODES"], "start_time": time(start), "end_time": time(start + 30) });
-    let View::Known(known) = &mut fixture.observed.slurm else { panic!("Slurm is not known") };
+    let View::Known(known) = &mut fixture.observed.slurm else { panic!("Slurm is unreachable") };
     let reservations = Arc::make_mut(&mut known.snapshot).reservations.get_or_insert_default();
     reservations.insert("SlurmOperatorMaint-gpu".to_owned(), serde_json::from_value(reservation).unwrap());
     fixture.nodeset(|nodeset| {
@@ -35,74 +36,81 @@ fn reserved(mut fixture: Fixture, start: i64) -> Fixture {
     })
 }
 
-/// Slurm answers, and has no reservations.
-fn unreserved(fixture: Fixture) -> Fixture {
-    let mut fixture = reserved(fixture, 0);
-    let View::Known(known) = &mut fixture.observed.slurm else { panic!("Slurm is not known") };
+/// Slurm answers and has no reservations; the finalizer stays.
+fn without_reservation(fixture: Fixture) -> Fixture {
+    let mut fixture = with_reservation(fixture, 0);
+    let View::Known(known) = &mut fixture.observed.slurm else { panic!("Slurm is unreachable") };
     Arc::make_mut(&mut known.snapshot).reservations = Some(BTreeMap::default());
     fixture
 }
 
-const WISH: &str = "SlurmOperatorMaint-gpu starts 2023-03-28T12:40:00Z for 30 min [IGNORE_JOBS, MAINT]";
+const RESERVATION_MESSAGE: &str =
+    "SlurmOperatorMaint-gpu starts 2023-03-28T12:40:00Z for 30 min [IGNORE_JOBS, MAINT]";
 
 #[rstest]
 #[case::creating(replicas(3).workers(1), "Creating", "creating 2 workers")]
 #[case::starting(replicas(2).workers(2).worker("gpu-1", &unready()), "Starting", "1 worker is not available yet (gpu-1)")]
 #[case::registering(replicas(2).workers(2).without_slurm_node("gpu-0").without_slurm_node("gpu-1"), "Registering",
     "2 workers are not registered in Slurm (gpu-0, gpu-1)")]
-#[case::draining(replicas(1).workers(6).slurm("gpu-3", &["MIXED"], ""), "Draining",
+#[case::draining_five(replicas(1).workers(6).slurm("gpu-3", &["MIXED"], ""), "Draining",
     "5 workers are draining until no job is left (gpu-0, gpu-1, gpu-2 and 2 more)")]
-#[case::updating(replicas(4).workers(4).worker("gpu-3", &outdated()), "Draining",
+#[case::draining_for_an_update(replicas(4).workers(4).worker("gpu-3", &outdated()), "Draining",
     "1 worker is draining until no job is left (gpu-3); updating: 3 of 4 workers are up to date")]
-#[case::on_delete_with_too_few(on_delete().workers(4).worker("gpu-1", &outdated()), "Creating",
+#[case::on_delete_with_a_missing_worker(on_delete().workers(4).worker("gpu-1", &outdated()), "Creating",
     "creating 1 worker; 1 worker is outdated until the pod is deleted (gpu-1)")]
-#[case::in_the_reservation(scheduled().worker("gpu-0", &outdated()).worker("gpu-1", &chosen()).slurm_node(
+#[case::scheduled_update_in_its_reservation(
+    scheduled().worker("gpu-0", &outdated()).worker("gpu-1", &marked_for_update()).slurm_node(
     json!({ "name": "gpu-1", "state": ["ALLOCATED", "DRAIN", "MAINTENANCE"], "reason": "slurm-operator: update",
         "reservation": "SlurmOperatorMaint-gpu" })), "Draining",
     "1 worker is draining until no job is left (gpu-1); updating: 0 of 2 workers are up to date; 1 worker is outdated \
      until a reservation for updates begins (gpu-0)")]
-#[case::registering_while_slurm_is_silent(replicas(1).workers(1).unknown(), "Registering",
+#[case::registering_while_slurm_is_unreachable(replicas(1).workers(1).unknown(), "Registering",
     "1 worker is not known to be registered in Slurm (gpu-0)")]
-#[case::ending(replicas(1).workers(1).worker("gpu-1", &json!({ "metadata": { "deletionTimestamp": minute(50) } })),
+#[case::terminating(replicas(1).workers(1).worker("gpu-1", &json!({ "metadata": { "deletionTimestamp": minute(50) } })),
     "Ending", "1 worker is terminating (gpu-1)")]
-#[case::waiting_for_slurm(replicas(0).worker("gpu-0", &seen("Idle")).unknown(), "AwaitingSlurm",
+#[case::removal_while_slurm_is_unreachable(replicas(0).worker("gpu-0", &registered("Idle")).unknown(), "AwaitingSlurm",
     "1 worker is to be removed, waiting for an answer from Slurm since 2023-03-28T11:40:00Z: slurmrestd cannot be reached (gpu-0)")]
-#[case::waiting_for_a_slurm_that_was(replicas(0).worker("gpu-0", &seen("Idle")).view(View::NotExpected), "AwaitingSlurm",
+#[case::removal_after_the_restapi_was_deleted(
+    replicas(0).worker("gpu-0", &registered("Idle")).view(View::NotExpected), "AwaitingSlurm",
     "1 worker is to be removed, waiting for an answer from Slurm, which has no RestApi any more (gpu-0)")]
-#[case::deleting(replicas(2).workers(1).slurm("gpu-0", &["IDLE"], "").nodeset(deleted), "Deleting",
+#[case::deletion_waits_for_workers(replicas(2).workers(1).slurm("gpu-0", &["IDLE"], "").nodeset(being_deleted), "Deleting",
     "the deletion waits for 1 worker to be removed; annotation nodeset.slinky.slurm.net/force-delete=true ends it without \
      waiting; 1 worker is draining until no job is left (gpu-0)")]
-#[case::deleting_with_jobs(replicas(2).jobs("gpu", 3).nodeset(deleted), "Deleting",
+#[case::deletion_waits_for_job_records(replicas(2).jobs("gpu", 3).nodeset(being_deleted), "Deleting",
     "the deletion waits for 3 job records that still name its partition; annotation \
      nodeset.slinky.slurm.net/force-delete=true ends it without waiting")]
-#[case::deleting_without_slurm(replicas(2).unknown().nodeset(deleted), "Deleting",
+#[case::deletion_waits_for_slurm(replicas(2).unknown().nodeset(being_deleted), "Deleting",
     "the deletion waits for Slurm to list the job records that name its partition; annotation \
      nodeset.slinky.slurm.net/force-delete=true ends it without waiting")]
-#[case::deleting_while_open(replicas(2).jobs("gpu", 0).open(&["gpu"]).nodeset(deleted), "Deleting",
+#[case::deletion_waits_for_the_partition_to_close(replicas(2).jobs("gpu", 0).open(&["gpu"]).nodeset(being_deleted), "Deleting",
     "the deletion waits for its partition to take no new jobs; annotation \
      nodeset.slinky.slurm.net/force-delete=true ends it without waiting")]
-#[case::deleted(replicas(2).jobs("other", 1).open(&["other"]).nodeset(deleted), "Deleting",
+#[case::deletion_waits_for_nothing(replicas(2).jobs("other", 1).open(&["other"]).nodeset(being_deleted), "Deleting",
     "the finalizers are being removed")]
-fn what_is_under_way_is_told(#[case] fixture: Fixture, #[case] reason: &str, #[case] message: &str) {
-    let status = told(&fixture);
-    assert_eq!(condition(&status, PROGRESSING), ("True", reason, message));
-}
-
-/// An update that waits for a person, or for its time, keeps nobody from relying on the workers.
-#[rstest]
-#[case::on_delete(on_delete().workers(5).worker("gpu-1", &outdated()), "Outdated",
-    "1 worker is outdated until the pod is deleted (gpu-1)")]
-#[case::scheduled(unreserved(scheduled().worker("gpu-1", &outdated())), "UpdateScheduled",
-    "1 worker is outdated until a reservation for updates begins (gpu-1)")]
-#[case::reserved(reserved(scheduled().worker("gpu-1", &outdated()), 120), "UpdateScheduled",
-    "1 worker is outdated until reservation SlurmOperatorMaint-gpu starts 2023-03-28T12:40:00Z for 30 min \
-     [IGNORE_JOBS, MAINT] (gpu-1)")]
-fn what_waits_for_a_person_or_its_time_is_not_under_way(
+fn progressing_names_running_operations(
     #[case] fixture: Fixture,
     #[case] reason: &str,
     #[case] message: &str,
 ) {
-    let status = told(&fixture);
+    let status = status_of(&fixture);
+    assert_eq!(condition(&status, PROGRESSING), ("True", reason, message));
+}
+
+/// An update that waits for an administrator or for its reservation leaves the workers usable.
+#[rstest]
+#[case::on_delete(on_delete().workers(5).worker("gpu-1", &outdated()), "Outdated",
+    "1 worker is outdated until the pod is deleted (gpu-1)")]
+#[case::scheduled_update_without_reservation(without_reservation(scheduled().worker("gpu-1", &outdated())), "UpdateScheduled",
+    "1 worker is outdated until a reservation for updates begins (gpu-1)")]
+#[case::scheduled_update_with_reservation(with_reservation(scheduled().worker("gpu-1", &outdated()), 120), "UpdateScheduled",
+    "1 worker is outdated until reservation SlurmOperatorMaint-gpu starts 2023-03-28T12:40:00Z for 30 min \
+     [IGNORE_JOBS, MAINT] (gpu-1)")]
+fn nodeset_with_a_postponed_update_is_ready_and_not_progressing(
+    #[case] fixture: Fixture,
+    #[case] reason: &str,
+    #[case] message: &str,
+) {
+    let status = status_of(&fixture);
     assert_eq!(condition(&status, PROGRESSING), ("False", reason, message));
     let (is_ready, reason, message) = condition(&status, READY);
     assert_eq!((is_ready, reason), ("True", AS_EXPECTED));
@@ -111,30 +119,29 @@ fn what_waits_for_a_person_or_its_time_is_not_under_way(
 }
 
 #[test]
-fn workers_that_a_scheduled_update_replaces_now_do_not_count() {
-    let status = told(&scheduled().worker("gpu-1", &chosen()));
+fn worker_marked_by_a_scheduled_update_does_not_count_as_ready() {
+    let status = status_of(&scheduled().worker("gpu-1", &marked_for_update()));
     assert_eq!(condition(&status, READY).0, "False");
 }
 
-/// An outdated worker that was chosen to be replaced.
-fn chosen() -> Value {
-    let marks = json!({ "nodeset.slinky.slurm.net/pod-cordon": "true", "nodeset.slinky.slurm.net/pod-cordon-by": "update" });
-    json!({ "metadata": { "labels": outdated()["metadata"]["labels"], "annotations": marks } })
+/// Change of a pod: outdated and marked for the update.
+fn marked_for_update() -> Value {
+    let mark = json!({ "nodeset.slinky.slurm.net/pod-cordon": "true", "nodeset.slinky.slurm.net/pod-cordon-by": "update" });
+    json!({ "metadata": { "labels": outdated()["metadata"]["labels"], "annotations": mark } })
 }
 
 #[test]
-fn those_that_wait_for_others_and_for_their_next_try_are_told() {
-    let chosen = chosen();
+fn workers_that_wait_for_others_or_for_a_backoff_are_named() {
     let mut fixture = Fixture::new(
         &json!({ "replicas": 3, "updateStrategy": { "rollingUpdate": { "maxUnavailable": 1 } } }),
     )
     .workers(3)
     .worker("gpu-0", &json!({ "status": { "phase": "Failed", "conditions": [] } }))
-    .worker("gpu-1", &chosen)
+    .worker("gpu-1", &marked_for_update())
     .slurm("gpu-1", &["IDLE", "DRAIN"], "slurm-operator: update");
     fixture.observed.retry_times.insert("0".to_owned(), minute(61));
     fixture.observed.retry_times.insert("gpu-0".to_owned(), minute(61));
-    let status = told(&fixture);
+    let status = status_of(&fixture);
     let (_, _, message) = condition(&status, PROGRESSING);
     assert!(
         message.contains("1 worker is to be replaced when enough others are available (gpu-1)"),
@@ -147,34 +154,34 @@ fn those_that_wait_for_others_and_for_their_next_try_are_told() {
 }
 
 #[test]
-fn effects_that_wait_are_told_as_long_as_there_are_some() {
+fn waiting_writes_are_reported_while_the_plan_has_effects() {
     let effects = Execution { errors: vec![], waiting: Some("an earlier batch is open".to_owned()) };
-    let status = told_at(&replicas(2).workers(1), &effects, 60);
+    let status = status_at(&replicas(2).workers(1), &effects, 60);
     assert_eq!(
         condition(&status, PROGRESSING),
         ("True", "Creating", "creating 1 worker; writes wait for an earlier batch is open")
     );
-    let mirrored = Fixture::new(&json!({ "replicas": 0 }));
-    assert_eq!(condition(&told_at(&mirrored, &effects, 60), PROGRESSING).0, "False");
+    let without_effects = Fixture::new(&json!({ "replicas": 0 }));
+    assert_eq!(condition(&status_at(&without_effects, &effects, 60), PROGRESSING).0, "False");
 }
 
 #[test]
-fn what_failed_is_told_once_each_as_long_as_something_is_left_to_do() {
+fn failures_are_reported_once_each_while_the_plan_has_writes() {
     let failures = ["gpu-1: refused", "gpu-1: refused", "gpu-2: refused", "gpu-3: refused", "gpu-4: late"];
     let errors = failures.into_iter().map(|text| ("Rejected", text.to_owned())).collect();
     let effects = Execution { errors, waiting: None };
     let expected = ("True", "Rejected", "gpu-1: refused, gpu-2: refused, gpu-3: refused and 1 more");
-    let status = told_at(&replicas(2).workers(1), &effects, 60);
+    let status = status_at(&replicas(2).workers(1), &effects, 60);
     assert_eq!(condition(&status, DEGRADED), expected);
     assert_eq!(condition(&status, READY), ("False", expected.1, expected.2));
-    assert_eq!(condition(&told_at(&replicas(0), &effects, 60), DEGRADED).0, "False");
+    assert_eq!(condition(&status_at(&replicas(0), &effects, 60), DEGRADED).0, "False");
 }
 
 #[test]
-fn whoever_lost_its_job_waits_for_a_person() {
-    let status = told(&replicas(0).worker("gpu-0", &seen("Allocated")));
-    let (holds, reason, message) = condition(&status, DEGRADED);
-    assert_eq!((holds, reason), ("True", "JobLost"));
+fn surplus_worker_whose_node_record_was_lost_with_a_job_degrades() {
+    let status = status_of(&replicas(0).worker("gpu-0", &registered("Allocated")));
+    let (degraded, reason, message) = condition(&status, DEGRADED);
+    assert_eq!((degraded, reason), ("True", "JobLost"));
     assert!(
         message.starts_with("1 worker to be removed had a job when Slurm lost the node record"),
         "{message}"
@@ -183,11 +190,11 @@ fn whoever_lost_its_job_waits_for_a_person() {
 }
 
 #[rstest]
-#[case::a_while(64, "False")]
-#[case::long(65, "True")]
-fn silence_becomes_trouble(#[case] minutes: i64, #[case] degraded: &str) {
-    let fixture = two(&seen("Idle")).unknown();
-    let before = told(&fixture);
+#[case::four_minutes(64, "False")]
+#[case::five_minutes(65, "True")]
+fn slurm_unreachable_for_five_minutes_degrades(#[case] minutes: i64, #[case] expected: &str) {
+    let fixture = two_workers(&registered("Idle")).unknown();
+    let before = status_of(&fixture);
     assert_eq!(
         status_changes_in(&fixture.observed, &fixture.plan(), &before, minute(60)),
         Some(Duration::from_secs(301))
@@ -195,14 +202,14 @@ fn silence_becomes_trouble(#[case] minutes: i64, #[case] degraded: &str) {
     assert_eq!(
         status_changes_in(&fixture.observed, &fixture.plan(), &before, minute(65)),
         None,
-        "it was told"
+        "Degraded is due already"
     );
-    let since = ("Unknown", "NotAnswering", "slurmrestd cannot be reached");
-    assert_eq!(condition(&before, SLURM_REACHABLE), since);
-    let status = told_at(&written(fixture, before), &Execution::default(), minutes);
-    let (holds, reason, message) = condition(&status, DEGRADED);
-    assert_eq!(holds, degraded);
-    if holds == "True" {
+    let unreachable = ("Unknown", "NotAnswering", "slurmrestd cannot be reached");
+    assert_eq!(condition(&before, SLURM_REACHABLE), unreachable);
+    let status = status_at(&with_status(fixture, before), &Execution::default(), minutes);
+    let (degraded, reason, message) = condition(&status, DEGRADED);
+    assert_eq!(degraded, expected);
+    if degraded == "True" {
         assert_eq!(reason, "SlurmUnreachable");
         assert_eq!(
             message,
@@ -212,84 +219,91 @@ fn silence_becomes_trouble(#[case] minutes: i64, #[case] degraded: &str) {
     }
 }
 
-/// The last moment that there is: no time can be counted from it on.
+/// `Timestamp::MAX` plus any duration overflows.
 #[test]
-fn a_silence_since_the_end_of_time_is_no_trouble_yet() {
-    let fixture = two(&seen("Idle")).unknown();
-    let mut before = told(&fixture);
-    let unreachable_for = before.conditions.iter_mut().find(|condition| condition.type_ == SLURM_REACHABLE);
-    unreachable_for.unwrap().last_transition_time = Time(Timestamp::MAX);
+fn slurm_unreachable_since_a_future_time_does_not_degrade_yet() {
+    let fixture = two_workers(&registered("Idle")).unknown();
+    let mut before = status_of(&fixture);
+    let reachable = before.conditions.iter_mut().find(|condition| condition.type_ == SLURM_REACHABLE);
+    reachable.unwrap().last_transition_time = Time(Timestamp::MAX);
     assert!(status_changes_in(&fixture.observed, &fixture.plan(), &before, minute(60)).is_some());
-    assert_eq!(condition(&told(&written(fixture, before)), DEGRADED).0, "False");
+    assert_eq!(condition(&status_of(&with_status(fixture, before)), DEGRADED).0, "False");
 }
 
 #[test]
-fn obstacles_are_all_told() {
+fn degraded_reports_all_obstacles() {
     let mut fixture = scheduled().nodeset(|nodeset| {
         let strategy = nodeset.spec.update_strategy.as_mut().unwrap();
         strategy.scheduled_update = None;
     });
     fixture.observed.controller = None;
-    let status = told(&fixture);
+    let status = status_of(&fixture);
     let expected =
         "Controller slurm does not exist; spec.updateStrategy.scheduledUpdate.startTime is missing";
     assert_eq!(condition(&status, DEGRADED), ("True", "ControllerMissing", expected));
 }
 
 #[test]
-fn the_reservation_is_remembered_when_slurm_has_ended_it() {
-    let fixture = reserved(scheduled(), 120);
-    let status = told(&fixture);
-    assert_eq!(condition(&status, RESERVATION_CREATED), ("True", "Created", WISH));
+fn reservation_that_slurm_has_ended_is_reported_as_not_existing() {
+    let fixture = with_reservation(scheduled(), 120);
+    let status = status_of(&fixture);
+    assert_eq!(condition(&status, RESERVATION_CREATED), ("True", "Created", RESERVATION_MESSAGE));
     let created = find(&status.conditions, RESERVATION_CREATED).unwrap();
     assert_eq!((created.last_transition_time.0, created.observed_generation), (minute(60), Some(1)));
-    let gone = written(unreserved(scheduled()), status).nodeset(|nodeset| {
+    let ended = with_status(without_reservation(scheduled()), status).nodeset(|nodeset| {
         nodeset.metadata.generation = Some(4);
         let recorded = fixture.plan().metadata.unwrap().annotations;
         let recorded = recorded.into_iter().map(|(key, value)| (key, value.unwrap()));
         nodeset.metadata.annotations.get_or_insert_default().extend(recorded);
     });
-    let status = told_at(&gone, &Execution::default(), 200);
-    assert_eq!(condition(&status, RESERVATION_CREATED), ("False", "NotExists", WISH));
-    let gone = find(&status.conditions, RESERVATION_CREATED).unwrap();
-    assert_eq!((gone.last_transition_time.0, gone.observed_generation), (minute(200), Some(4)));
+    let status = status_at(&ended, &Execution::default(), 200);
+    assert_eq!(condition(&status, RESERVATION_CREATED), ("False", "NotExists", RESERVATION_MESSAGE));
+    let ended = find(&status.conditions, RESERVATION_CREATED).unwrap();
+    assert_eq!((ended.last_transition_time.0, ended.observed_generation), (minute(200), Some(4)));
 }
 
 #[rstest]
 #[case::another_strategy(|nodeset: &mut NodeSet| nodeset.spec.update_strategy = None)]
-#[case::nobody_to_update(|nodeset: &mut NodeSet| nodeset.spec.replicas = 0)]
-fn a_reservation_that_nobody_wants_is_not_told(#[case] change: fn(&mut NodeSet)) {
-    let status = told(&reserved(scheduled(), 120));
-    let fixture = written(reserved(scheduled(), 120), status).nodeset(change);
-    assert_eq!(find(&told(&fixture).conditions, RESERVATION_CREATED), None);
-    assert_eq!(find(&told(&unreserved(scheduled())).conditions, RESERVATION_CREATED), None, "never made");
+#[case::zero_replicas(|nodeset: &mut NodeSet| nodeset.spec.replicas = 0)]
+fn condition_of_an_unneeded_reservation_is_removed(#[case] change: fn(&mut NodeSet)) {
+    let status = status_of(&with_reservation(scheduled(), 120));
+    let fixture = with_status(with_reservation(scheduled(), 120), status).nodeset(change);
+    assert_eq!(find(&status_of(&fixture).conditions, RESERVATION_CREATED), None);
+    assert_eq!(
+        find(&status_of(&without_reservation(scheduled())).conditions, RESERVATION_CREATED),
+        None,
+        "never created"
+    );
 }
 
 #[test]
-fn a_refused_reservation_is_told() {
+fn rejected_reservation_degrades() {
     let effects = Execution { errors: vec![("Rejected", "reservation refused".to_owned())], waiting: None };
-    let moved = written(reserved(scheduled(), 180), with_condition(RESERVATION_CREATED, "True", "Created"));
-    let status = told_at(&moved, &effects, 60);
+    let moved = with_status(
+        with_reservation(scheduled(), 180),
+        with_condition(RESERVATION_CREATED, "True", "Created"),
+    );
+    let status = status_at(&moved, &effects, 60);
     assert_eq!(condition(&status, DEGRADED), ("True", "Rejected", "reservation refused"));
 }
 
-/// A pod for which the scheduler finds no place since that minute.
-fn homeless(since: i64) -> Value {
-    let told = json!({ "type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+/// Change of a pod: unschedulable since this minute.
+fn unschedulable(since: i64) -> Value {
+    let condition = json!({ "type": "PodScheduled", "status": "False", "reason": "Unschedulable",
         "message": "0/3 nodes are available: 3 node(s) didn't match.", "lastTransitionTime": minute(since) });
-    json!({ "spec": { "nodeName": null }, "status": { "phase": "Pending", "conditions": [told], "containerStatuses": [] } })
+    json!({ "spec": { "nodeName": null }, "status": { "phase": "Pending", "conditions": [condition], "containerStatuses": [] } })
 }
 
 #[test]
-fn a_worker_that_no_node_takes_is_trouble_after_a_while() {
-    let fixture = replicas(2).worker("gpu-0", &homeless(60)).worker("gpu-1", &homeless(60));
-    let before = told_at(&fixture, &Execution::default(), 60);
+fn workers_unschedulable_for_thirty_seconds_degrade() {
+    let fixture = replicas(2).worker("gpu-0", &unschedulable(60)).worker("gpu-1", &unschedulable(60));
+    let before = status_at(&fixture, &Execution::default(), 60);
     assert_eq!(condition(&before, DEGRADED).0, "False");
     assert_eq!(
         status_changes_in(&fixture.observed, &fixture.plan(), &before, minute(60)),
         Some(Duration::from_secs(31))
     );
-    let after = told_at(&fixture, &Execution::default(), 61);
+    let after = status_at(&fixture, &Execution::default(), 61);
     let text =
         "no Kubernetes node fits 2 workers: 0/3 nodes are available: 3 node(s) didn't match. (gpu-0, gpu-1)";
     assert_eq!(condition(&after, DEGRADED), ("True", "Unschedulable", text));
@@ -297,13 +311,13 @@ fn a_worker_that_no_node_takes_is_trouble_after_a_while() {
 }
 
 #[test]
-fn that_no_node_fits_a_daemon_is_told() {
+fn daemon_set_mode_without_a_fitting_node_is_reported() {
     let fixture = Fixture::new(&json!({ "scalingMode": "DaemonSet",
         "template": { "spec": { "nodeSelector": { "no": "such" } } } }));
-    let told = told(&fixture);
+    let status = status_of(&fixture);
     assert_eq!(
-        condition(&told, PROGRESSING),
+        condition(&status, PROGRESSING),
         ("False", "NoNodeFits", "no Kubernetes node fits the template")
     );
-    assert_eq!(condition(&told, READY).0, "True");
+    assert_eq!(condition(&status, READY).0, "True");
 }
