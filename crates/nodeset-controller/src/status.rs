@@ -68,11 +68,16 @@ pub fn status(observed: &Observed, plan: &Plan, effects: &Execution, now: Timest
     }
     match &plan.reservation {
         ReservationStatus::Unchanged | ReservationStatus::Absent => {}
-        ReservationStatus::Exists(wish) => {
-            set_condition(update(RESERVATION_CREATED, ConditionStatus::True, "Created", wish.clone()));
+        ReservationStatus::Exists(description) => {
+            set_condition(update(RESERVATION_CREATED, ConditionStatus::True, "Created", description.clone()));
         }
-        ReservationStatus::Ended(wish) => {
-            set_condition(update(RESERVATION_CREATED, ConditionStatus::False, "NotExists", wish.clone()));
+        ReservationStatus::Ended(description) => {
+            set_condition(update(
+                RESERVATION_CREATED,
+                ConditionStatus::False,
+                "NotExists",
+                description.clone(),
+            ));
         }
     }
     if matches!(observed.slurm, View::NotExpected) {

@@ -102,7 +102,7 @@ pub struct Failure {
 pub struct Execution {
     /// Failures: category and message.
     pub errors: Vec<(&'static str, String)>,
-    /// What the remaining writes wait for.
+    /// Why the remaining writes wait.
     pub waiting: Option<String>,
 }
 
@@ -130,8 +130,8 @@ impl Report {
         let mut errors: Vec<_> = self.failures.iter().map(text).collect();
         let waiting = match &self.outcome {
             BatchOutcome::Wait(reason) => Some(wait_message(*reason).to_owned()),
-            BatchOutcome::NeedFresh(_) => Some("a live list of the workers".to_owned()),
-            BatchOutcome::Outdated => Some("the pod cache to catch up".to_owned()),
+            BatchOutcome::NeedFresh(_) => Some("a live list of the workers is needed".to_owned()),
+            BatchOutcome::Outdated => Some("the pod cache has not caught up".to_owned()),
             BatchOutcome::Unavailable(why) => {
                 errors.push(("ExpectationsUnavailable", why.clone()));
                 None
@@ -192,12 +192,12 @@ impl Report {
     }
 }
 
-/// What a batch waits for, for the status.
+/// Why a batch waits, for the status.
 const fn wait_message(reason: WaitReason) -> &'static str {
     match reason {
-        WaitReason::OpenBatch => "an earlier batch of this NodeSet to end",
-        WaitReason::HalfOpen => "writes of an earlier batch or process that may still take effect",
-        WaitReason::Budget => "other batches: the limit of concurrent pod creates and deletes is reached",
-        WaitReason::Stopping => "the expectations service, which is stopping",
+        WaitReason::OpenBatch => "an earlier batch of this NodeSet has not ended",
+        WaitReason::HalfOpen => "writes of an earlier batch or process may still take effect",
+        WaitReason::Budget => "the limit of concurrent pod creates and deletes is reached",
+        WaitReason::Stopping => "the expectations service is stopping",
     }
 }

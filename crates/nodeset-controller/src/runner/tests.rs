@@ -53,7 +53,7 @@ async fn failed_live_list_is_a_failure_that_backs_off() {
     let execution = report.execution();
     let [(_, error)] = execution.errors.as_slice() else { panic!("{:?}", execution.errors) };
     assert!(error.starts_with("live list of the workers: "), "{error}");
-    assert_eq!(execution.waiting.as_deref(), Some("a live list of the workers"));
+    assert_eq!(execution.waiting.as_deref(), Some("a live list of the workers is needed"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -63,7 +63,7 @@ async fn empty_plan_from_a_live_view_shows_that_the_cache_is_stale() {
     // Without a Controller every plan is empty, whatever the cache held.
     let report = execute_planned(writes(&nodeset), &sources, &executor, &|| Timestamp::UNIX_EPOCH).await;
     assert_eq!(report.outcome, BatchOutcome::Outdated);
-    assert_eq!(report.execution().waiting.as_deref(), Some("the pod cache to catch up"));
+    assert_eq!(report.execution().waiting.as_deref(), Some("the pod cache has not caught up"));
 }
 
 #[tokio::test(start_paused = true)]

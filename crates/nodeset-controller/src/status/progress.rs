@@ -66,7 +66,7 @@ impl Progress<'_> {
             self.updating(),
             self.waiting_for_others(),
             self.backing_off(),
-            self.effects.waiting.as_ref().map(|why| Part::new("Waiting", format!("writes wait for {why}"))),
+            self.effects.waiting.as_ref().map(|why| Part::new("Waiting", format!("writes wait: {why}"))),
         ];
         parts.into_iter().flatten().collect()
     }

@@ -159,7 +159,7 @@ fn waiting_writes_are_reported_while_the_plan_has_effects() {
     let status = status_at(&replicas(2).workers(1), &effects, 60);
     assert_eq!(
         condition(&status, PROGRESSING),
-        ("True", "Creating", "creating 1 worker; writes wait for an earlier batch is open")
+        ("True", "Creating", "creating 1 worker; writes wait: an earlier batch is open")
     );
     let without_effects = Fixture::new(&json!({ "replicas": 0 }));
     assert_eq!(condition(&status_at(&without_effects, &effects, 60), PROGRESSING).0, "False");
