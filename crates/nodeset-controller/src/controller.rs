@@ -11,7 +11,7 @@ use crate::plan::plan;
 use crate::runner::{Runner, readiness};
 use crate::slurm::ClusterKey;
 use crate::status::{postpone, status, status_changes_in};
-use crate::timing::remaining;
+use crate::timing::{METADATA_CHECK, RECONCILE_PAUSE, RESYNC_INTERVAL, remaining};
 use anyhow::Context as _;
 use expectations::{Embedded, Epoch, Limits, Parameters, Predecessor, ReplicaId, Timing};
 use futures::channel::mpsc::unbounded;
@@ -25,15 +25,6 @@ use slinky_api::v1beta1::{NodeSet, NodeSetStatus};
 use std::sync::Arc;
 use std::time::Duration;
 use tracing::instrument;
-
-/// Level-triggered resync, in case an event was lost.
-const RESYNC: Duration = Duration::from_mins(10);
-/// Shortest time between two reconciles of one NodeSet: pods that change one after the other then make work for one
-/// reconcile, not for one each.
-const RECONCILE_PAUSE: Duration = Duration::from_millis(200);
-/// When to check that a NodeSet got its finalizers and annotations: a write that lost against another write of ours enqueues
-/// nothing.
-const METADATA_CHECK: Duration = Duration::from_secs(1);
 
 /// Context of a reconcile.
 struct Context {
@@ -211,7 +202,7 @@ async fn converge(nodeset: Arc<NodeSet>, context: Arc<Context>) -> Result<Action
         metadata_check,
         status_changes_in(&observed, &plan, &status, now),
     ];
-    let requeue_after = requeue_after.into_iter().flatten().fold(RESYNC, Duration::min);
+    let requeue_after = requeue_after.into_iter().flatten().fold(RESYNC_INTERVAL, Duration::min);
     match children.map_err(ReconcileError::from).and(status_written.map_err(ReconcileError::from)) {
         Ok(_) => Ok(Action::requeue(requeue_after)),
         Err(source) => Err(Error { source, requeue_after }),

@@ -4,6 +4,7 @@
 use crate::execute::{BatchOutcome, Execution, Executor, PlannedWrites, Report, SeenByCache};
 use crate::observe::{Sources, observe_live};
 use crate::plan::plan;
+use crate::timing::{BATCH_PAUSE, LONGEST_FAILURE_PAUSE, PARTIAL_FAILURE_PAUSE};
 use expectations::Basis;
 use futures::channel::mpsc::UnboundedSender;
 use jiff::Timestamp;
@@ -17,14 +18,6 @@ use std::time::Duration;
 
 /// How often the view is read live in a row before the rest is left to the next reconcile.
 const LIVE_VIEWS: usize = 2;
-/// Pause after a batch before the next one of the same NodeSet: pods that become ready one after the other then make work
-/// for one batch, not for one each.
-const BATCH_PAUSE: Duration = Duration::from_millis(500);
-/// Pause after a batch of which a part failed.
-const PARTIAL_FAILURE_PAUSE: Duration = Duration::from_secs(1);
-/// Longest pause after a batch of which everything failed. The cause may be gone without an event that says so, and other
-/// writes may be due by then.
-const LONGEST_FAILURE_PAUSE: Duration = Duration::from_secs(10);
 
 /// Runs planned writes in the background.
 pub struct Runner {

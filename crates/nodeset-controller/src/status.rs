@@ -10,7 +10,7 @@ use crate::execute::Execution;
 use crate::observe::{NOT_POLLED_YET, Observed};
 use crate::plan::{Plan, ReservationStatus, slurm_state_names};
 use crate::slurm::View;
-use crate::timing::remaining;
+use crate::timing::{STATUS_PAUSE, remaining};
 use crate::worker::Worker;
 use degraded::{degraded, degraded_in};
 use jiff::Timestamp;
@@ -30,8 +30,6 @@ use std::time::Duration;
 
 /// Reason of `SlurmReachable` while Slurm does not answer.
 const NOT_ANSWERING: &str = "NotAnswering";
-/// Shortest time between two status writes that change numbers only: every pod that starts changes some.
-const PAUSE: Duration = Duration::from_secs(1);
 
 /// The status after a reconcile.
 pub fn status(observed: &Observed, plan: &Plan, effects: &Execution, now: Timestamp) -> NodeSetStatus {
@@ -130,7 +128,7 @@ pub fn postpone(
     after: &NodeSetStatus,
     now: Timestamp,
 ) -> Option<Duration> {
-    let left = remaining(PAUSE, written, now)?;
+    let left = remaining(STATUS_PAUSE, written, now)?;
     changes_numbers_only(before, after).then_some(left)
 }
 

@@ -1,7 +1,48 @@
-//! Intervals, timeouts and thresholds of the connection to Slurm. They depend on one another: see the tests.
+//! Intervals, timeouts and thresholds of this controller. They depend on one another: see the tests.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use std::time::Duration;
+
+/// Level-triggered resync, in case an event was lost.
+pub const RESYNC_INTERVAL: Duration = Duration::from_mins(10);
+/// Shortest time between two reconciles of one NodeSet: pods that change one after the other then make work for one
+/// reconcile, not for one each.
+pub const RECONCILE_PAUSE: Duration = Duration::from_millis(200);
+/// When to check that a NodeSet got its finalizers and annotations: a write that lost against another write of ours enqueues
+/// nothing.
+pub const METADATA_CHECK: Duration = Duration::from_secs(1);
+/// Shortest time between two status writes that change numbers only: every pod that starts changes some.
+pub const STATUS_PAUSE: Duration = Duration::from_secs(1);
+/// How long a pod may be unschedulable before the NodeSet is degraded: longer than a pod takes to terminate and free its node.
+pub const UNSCHEDULABLE_AFTER: SignedDuration = SignedDuration::from_secs(30);
+/// How long a healthy worker may be unregistered in Slurm before it is replaced: slurmd registers within seconds.
+pub const UNREGISTERED_LIMIT: SignedDuration = SignedDuration::from_mins(2);
+
+/// Pause after a batch before the next one of the same NodeSet: pods that become ready one after the other then make work
+/// for one batch, not for one each.
+pub const BATCH_PAUSE: Duration = Duration::from_millis(500);
+/// Pause after a batch of which a part failed.
+pub const PARTIAL_FAILURE_PAUSE: Duration = Duration::from_secs(1);
+/// Longest pause after a batch of which everything failed. The cause may be gone without an event that says so, and other
+/// writes may be due by then.
+pub const LONGEST_FAILURE_PAUSE: Duration = Duration::from_secs(10);
+/// When to plan again for writes that had no time or no grant.
+pub const LEFTOVER_RETRY: Duration = Duration::from_secs(1);
+/// When to plan again for writes that wait for the deletion of another object, which need not be one that is watched.
+pub const OBSTRUCTED_RETRY: Duration = Duration::from_secs(5);
+
+/// Pause before the first retry of a request within a batch.
+pub const FIRST_RETRY_PAUSE: Duration = Duration::from_millis(100);
+/// Longest pause between two retries of a request within a batch.
+pub const LONGEST_RETRY_PAUSE: Duration = Duration::from_secs(2);
+/// How long a node list counts as evidence for deletes after its answer.
+pub const EVIDENCE_AGE: Duration = Duration::from_secs(5);
+/// Time for the mirror writes to Slurm nodes of one plan; the rest is left to the next plan.
+pub const NODE_MIRROR_TIME: Duration = Duration::from_secs(10);
+/// How long to wait for the watch to deliver the results of a batch before everything is read live.
+pub const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long changes that the watch delivered are kept: a watch event may overtake the answer to its write.
+pub const DELIVERED_CHANGES_KEPT: Duration = Duration::from_secs(30);
 
 /// Shortest time between two node lists, and the longest sleep of the polling task.
 pub const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -61,9 +102,17 @@ pub fn remaining(pause: Duration, since: Option<Timestamp>, now: Timestamp) -> O
 #[cfg(test)]
 mod tests {
     use super::*;
+    use expectations::Timing;
     use rstest::rstest;
 
     #[rstest]
+    #[case::reconciles_during_the_pause_of_a_batch_share_one(RECONCILE_PAUSE, BATCH_PAUSE)]
+    #[case::pauses_grow_with_the_failure(BATCH_PAUSE, PARTIAL_FAILURE_PAUSE)]
+    #[case::total_failure_pauses_longest(PARTIAL_FAILURE_PAUSE, LONGEST_FAILURE_PAUSE)]
+    #[case::retries_fit_into_a_batch(LONGEST_RETRY_PAUSE, Timing::default().lease)]
+    #[case::evidence_is_fresher_than_a_decision(EVIDENCE_AGE, STALE_AFTER)]
+    #[case::changes_are_kept_for_a_whole_batch(Timing::default().lease, DELIVERED_CHANGES_KEPT)]
+    #[case::cache_catches_up_before_resync(CATCH_UP_TIMEOUT, RESYNC_INTERVAL)]
     #[case::polling_keeps_lists_fresh(POLL_INTERVAL, STALE_AFTER)]
     #[case::slow_answers_keep_lists_fresh(NODE_LIST_TIMEOUT * 2 + MAX_REST, STALE_AFTER)]
     #[case::first_four_retries_come_before_the_list_is_stale(POLL_INTERVAL * (1 + 2 + 4 + 8), STALE_AFTER)]

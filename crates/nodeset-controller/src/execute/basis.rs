@@ -5,20 +5,16 @@
 //! everything before it was delivered. Two things prove nothing: the absence of a pod (a stale cache may never have held
 //! it), and a write that changed nothing (its version may be older than the view that it was planned from).
 
+use crate::timing::{CATCH_UP_TIMEOUT, DELIVERED_CHANGES_KEPT};
 use expectations::Basis;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::runtime::watcher::Event;
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long to wait for the results of a batch before everything is read live.
-const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long delivered changes are kept: a watch event may overtake the answer to its write, and a batch ends well within this
-/// time.
-const RECENT: Duration = Duration::from_secs(30);
 /// How many delivered changes are kept at most.
 const CAPACITY: usize = 20_000;
 
@@ -93,7 +89,7 @@ struct Closed {
 impl Bases {
     /// Takes an event of the watch, after the cache has stored it.
     pub fn observe(&self, event: &Event<Pod>) {
-        let mut inner = self.lock();
+        let mut inner = self.0.lock();
         match event {
             Event::Apply(pod) => {
                 let uid = pod.uid().unwrap_or_default();
@@ -115,7 +111,7 @@ impl Bases {
 
     /// What the cache is known to contain for a NodeSet.
     pub fn seen(&self, nodeset_uid: &str) -> SeenByCache {
-        let inner = self.lock();
+        let inner = self.0.lock();
         let Some(closed) = inner.closed.get(nodeset_uid) else { return SeenByCache::Unknown };
         let waited = closed.at.elapsed();
         match CATCH_UP_TIMEOUT.checked_sub(waited) {
@@ -127,12 +123,12 @@ impl Bases {
 
     /// Drops the last batch of a NodeSet: a new one begins, the NodeSet is deleted, or another replica owns it.
     pub fn forget(&self, nodeset_uid: &str) {
-        self.lock().forget(nodeset_uid);
+        self.0.lock().forget(nodeset_uid);
     }
 
     /// Records that a batch of a NodeSet ended with these results.
     pub(super) fn close(&self, nodeset_uid: &str, basis: Basis, results: Results) {
-        let mut inner = self.lock();
+        let mut inner = self.0.lock();
         inner.forget(nodeset_uid);
         if results.incomplete || results.expected.is_empty() {
             return;
@@ -145,10 +141,6 @@ impl Bases {
         let closed = Closed { basis, at: Instant::now(), unseen, relisting: false };
         inner.closed.insert(nodeset_uid.to_owned(), closed);
     }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Inner {
@@ -159,7 +151,7 @@ impl Inner {
             closed.unseen.remove(&change);
         }
         let now = Instant::now();
-        let is_old = |(at, _): &(Instant, PodChange)| now - *at > RECENT;
+        let is_old = |(at, _): &(Instant, PodChange)| now - *at > DELIVERED_CHANGES_KEPT;
         while self.recent.len() >= CAPACITY || self.recent.front().is_some_and(is_old) {
             self.recent.pop_front();
         }

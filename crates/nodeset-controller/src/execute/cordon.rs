@@ -5,7 +5,7 @@ use super::delete::NodeReads;
 use super::grant::{ApiRequestError, Batch};
 use super::report::{Report, WriteKind};
 use super::slurm_writes::update_nodes;
-use super::writes::{PARALLEL, concurrently, with_preconditions};
+use super::writes::{CONCURRENT_WRITES, concurrently, with_preconditions};
 use crate::plan::{Drain, Effect, Undo, is_foreign};
 use crate::slurm::{NodeLookup, View};
 use crate::worker::{Cause, Cordon, PERSON_PREFIX, PodRef, Worker};
@@ -37,8 +37,7 @@ pub(super) async fn cordon_workers(
         let mark = Patch::Merge(mark(pod, *cause, *person));
         Some(async move { (pod, drain, batch.patch_pod(pod, mark).await) }.boxed())
     });
-    let marks: Vec<_> = marks.collect();
-    for (pod, drain, result) in concurrently(PARALLEL, marks).await {
+    for (pod, drain, result) in concurrently(CONCURRENT_WRITES, marks).await {
         match result {
             Ok(_) => {
                 info!(batch = %batch.id, pod = pod.name, "Pod marked");
@@ -99,9 +98,8 @@ pub(super) async fn uncordon_workers(
         let mark = unmark.then(|| Patch::Merge(mark_removal(pod, *person)));
         Some(async move { (pod, *unmark, undo, unmarked(batch, pod, mark).await) }.boxed())
     });
-    let unmarks: Vec<_> = unmarks.collect();
     let mut undos = vec![];
-    for (pod, unmark, undo, result) in concurrently(PARALLEL, unmarks).await {
+    for (pod, unmark, undo, result) in concurrently(CONCURRENT_WRITES, unmarks).await {
         match result {
             Ok(now) => {
                 if unmark {

@@ -2,10 +2,11 @@
 
 use super::grant::{ApiRequestError, Batch, RequestError};
 use super::report::{Report, WriteKind};
-use super::writes::{PARALLEL, concurrently};
+use super::writes::{CONCURRENT_WRITES, concurrently};
 use crate::events::{Subject, Topic};
 use crate::plan::{DeleteReason, Effect, Evidence, PodDeletion};
 use crate::slurm::{ClusterKey, NodeLookup, Queries, View};
+use crate::timing::EVIDENCE_AGE;
 use crate::worker::{Cordon, PodRef, Worker};
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::Pod;
@@ -13,13 +14,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 use tracing::{debug, info};
 
-/// How long a node list counts as evidence after its answer.
-const EVIDENCE_AGE: Duration = Duration::from_secs(5);
 /// How often a delete is retried after a conflict.
 const CONFLICT_RETRIES: usize = 3;
 
@@ -60,9 +58,8 @@ pub(super) async fn delete_pods<'e>(
         }
         Some(async move { (deletion, delete(batch, reads, deletion).await) }.boxed())
     });
-    let deletes: Vec<_> = deletes.collect();
     let mut unsettled = vec![];
-    for (deletion, outcome) in concurrently(PARALLEL, deletes).await {
+    for (deletion, outcome) in concurrently(CONCURRENT_WRITES, deletes).await {
         match outcome {
             Ok(outcome) => report_outcome(batch, deletion, outcome, report),
             Err(unanswered) => unsettled.push(unanswered),
@@ -95,8 +92,7 @@ pub(super) async fn settle_deletes(
         }
         .boxed()
     });
-    let copies: Vec<_> = copies.collect();
-    for (deletion, outcome) in concurrently(PARALLEL, copies).await {
+    for (deletion, outcome) in concurrently(CONCURRENT_WRITES, copies).await {
         report_outcome(batch, deletion, outcome, report);
     }
 }

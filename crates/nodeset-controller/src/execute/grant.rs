@@ -4,21 +4,20 @@ use super::Executor;
 use super::basis::Results;
 use super::writes::PatchRequest;
 use crate::slurm::{Cluster, ClusterKey};
+use crate::timing::{FIRST_RETRY_PAUSE, LONGEST_RETRY_PAUSE};
 use expectations::{Answer, Basis, BatchClock, BatchId, Begin, Timing, Unavailable};
 use futures::future::BoxFuture;
 use kube::core::Status;
 use operator_runtime::Classify;
 use operator_runtime::error::chain;
+use parking_lot::{Mutex, MutexGuard};
 use slinky_api::v1beta1::NodeSet;
 use std::error::Error;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 use tracing::warn;
-
-/// Pause before the first retry of a request, and longest pause between retries.
-const RETRY_PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 
 /// Cause in the API server's answer to a create in a namespace that is being deleted.
 const NAMESPACE_TERMINATING: &str = "NamespaceTerminating";
@@ -264,12 +263,12 @@ impl<'a> Batch<'a> {
 
     /// The known results of writes to pods.
     pub fn results(&self) -> MutexGuard<'_, Results> {
-        self.results.lock().unwrap_or_else(PoisonError::into_inner)
+        self.results.lock()
     }
 
     /// The results of writes to pods, after the last write.
     pub fn into_results(self) -> Results {
-        self.results.into_inner().unwrap_or_else(PoisonError::into_inner)
+        self.results.into_inner()
     }
 
     fn may_send(&self) -> bool {
@@ -285,5 +284,5 @@ impl<'a> Batch<'a> {
 
 /// Growing pauses between the retries of a request.
 fn pauses() -> impl Iterator<Item = Duration> {
-    std::iter::successors(Some(RETRY_PAUSES.0), |pause| Some(RETRY_PAUSES.1.min(*pause * 2)))
+    std::iter::successors(Some(FIRST_RETRY_PAUSE), |pause| Some(LONGEST_RETRY_PAUSE.min(*pause * 2)))
 }

@@ -2,22 +2,19 @@
 
 use super::grant::MaybeFinal;
 use super::report::{Failure, Report, WriteKind};
-use super::slurm_writes;
-use super::writes::{PARALLEL, concurrently, patch_params, with_preconditions};
+use super::slurm_writes::CONCURRENT_SLURM_WRITES;
+use super::writes::{CONCURRENT_WRITES, concurrently, patch_params, with_preconditions};
 use crate::plan::{NodeMirror, PodMirror};
 use crate::slurm::Cluster;
+use crate::timing::NODE_MIRROR_TIME;
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, Patch};
 use kube::{Client, ResourceExt};
 use operator_runtime::error::chain;
 use serde_json::{Value, json};
-use std::time::Duration;
 use tokio::time::Instant;
 use tracing::{debug, warn};
-
-/// Time for the writes to Slurm nodes of one plan; the rest is left to the next plan.
-const NODE_MIRROR_TIME: Duration = Duration::from_secs(10);
 
 /// Patches labels, annotations and conditions of pods; returns the failures. A conflict is no failure: the change of the pod
 /// brings the next plan.
@@ -27,7 +24,7 @@ pub async fn mirror_pods(mirrors: &[PodMirror], client: &Client, namespace: &str
         let pods = &pods;
         async move { (mirror, mirror_pod(pods, mirror).await) }.boxed()
     });
-    let results = concurrently(PARALLEL, writes.collect()).await.into_iter();
+    let results = concurrently(CONCURRENT_WRITES, writes).await.into_iter();
     let failed = results.filter_map(|(mirror, result)| match result {
         Ok(()) => None,
         Err(kube::Error::Api(status)) if status.is_conflict() || status.is_not_found() => None,
@@ -66,7 +63,7 @@ pub(super) async fn mirror_nodes(mirrors: &[NodeMirror], cluster: &Cluster, repo
         }
         .boxed()
     });
-    for (node, result) in concurrently(slurm_writes::PARALLEL, writes.collect()).await {
+    for (node, result) in concurrently(CONCURRENT_SLURM_WRITES, writes).await {
         match result {
             Some(Ok(())) => {
                 debug!(node, "Pod facts written to Slurm node");

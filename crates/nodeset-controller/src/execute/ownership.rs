@@ -2,7 +2,7 @@
 
 use super::grant::Batch;
 use super::report::{Report, WriteKind};
-use super::writes::{PARALLEL, concurrently, with_preconditions};
+use super::writes::{CONCURRENT_WRITES, concurrently, with_preconditions};
 use crate::plan::Effect;
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
@@ -47,8 +47,7 @@ pub(super) async fn set_pod_controllers(batch: &Batch<'_>, effects: &[Effect], r
         let patch = with_preconditions(&pod.uid, &pod.version, json!({ "ownerReferences": owners }));
         Some(async move { (pod, kind, batch.patch_pod(pod, Patch::Strategic(patch)).await) }.boxed())
     });
-    let patches: Vec<_> = patches.collect();
-    for (pod, kind, result) in concurrently(PARALLEL, patches).await {
+    for (pod, kind, result) in concurrently(CONCURRENT_WRITES, patches).await {
         match result {
             Ok(_) => {
                 info!(batch = %batch.id, pod = pod.name, ?kind, "Controller reference of pod changed");
@@ -82,9 +81,8 @@ pub(super) async fn set_claim_owners<'e>(
         let patch = Patch::Merge(with_preconditions(uid, version, json!({ "ownerReferences": owners })));
         Some(async move { (claim, owners, batch.patch::<PersistentVolumeClaim>(claim, patch).await) }.boxed())
     });
-    let patches: Vec<_> = patches.collect();
     let mut without = BTreeSet::new();
-    for (claim, owners, result) in concurrently(PARALLEL, patches).await {
+    for (claim, owners, result) in concurrently(CONCURRENT_WRITES, patches).await {
         match result {
             Ok(_) => {
                 info!(batch = %batch.id, claim, "Owners of PersistentVolumeClaim changed");

@@ -2,17 +2,13 @@
 
 use super::grant::{ApiRequestError, MaybeFinal, RequestError};
 use crate::events::ObjectEvents;
+use crate::timing::{LEFTOVER_RETRY, OBSTRUCTED_RETRY};
 use expectations::{Basis, WaitReason};
 use operator_runtime::Classify;
 use operator_runtime::error::chain;
 use operator_runtime::events::NewEvent;
 use std::collections::BTreeMap;
 use std::time::Duration;
-
-/// When to plan again for writes that had no time or no grant.
-const SOON: Duration = Duration::from_secs(1);
-/// When to plan again for writes that wait for the deletion of another object, which need not be one that is watched.
-const OBSTRUCTED: Duration = Duration::from_secs(5);
 
 /// What performing the writes of one plan came to.
 #[derive(Debug, Default)]
@@ -154,7 +150,7 @@ impl Report {
 
     /// Writes had no time or no grant.
     pub fn requeue_soon(&mut self) {
-        self.requeue_within(SOON);
+        self.requeue_within(LEFTOVER_RETRY);
     }
 
     /// A live view could not be read.
@@ -166,7 +162,7 @@ impl Report {
     /// Writes wait for something outside of this batch.
     pub(super) fn wait_for(&mut self, what: String) {
         self.waits.push(what);
-        self.requeue_within(OBSTRUCTED);
+        self.requeue_within(OBSTRUCTED_RETRY);
     }
 
     /// Records a failed write. Returns the message if it was sent; one that was not sent is left to the next plan.

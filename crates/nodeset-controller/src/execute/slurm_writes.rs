@@ -14,7 +14,7 @@ use slurm_rest::{Error, NodeUpdate, errno};
 use tracing::info;
 
 /// How many requests to slurmrestd are sent concurrently.
-pub(super) const PARALLEL: usize = 8;
+pub(super) const CONCURRENT_SLURM_WRITES: usize = 8;
 /// How many nodes share a request.
 const NODES_PER_REQUEST: usize = 100;
 
@@ -36,9 +36,8 @@ pub(super) async fn update_nodes<'n>(
     let groups = updates.iter().flat_map(|(update, nodes)| {
         nodes.chunks(NODES_PER_REQUEST).map(move |group| update_group(batch, update, group).boxed())
     });
-    let groups: Vec<_> = groups.collect();
     let mut done = vec![];
-    for group in concurrently(PARALLEL, groups).await {
+    for group in concurrently(CONCURRENT_SLURM_WRITES, groups).await {
         done.extend(group.nodes);
         for (hostlist, error) in group.failed {
             report.record_failure(format!("Slurm node {hostlist}"), &error);
@@ -161,8 +160,7 @@ pub(super) async fn delete_node_records(
         };
         Some(forget.boxed())
     });
-    let deletes: Vec<_> = deletes.collect();
-    for (node, pod, host, result) in concurrently(PARALLEL, deletes).await {
+    for (node, pod, host, result) in concurrently(CONCURRENT_SLURM_WRITES, deletes).await {
         let result = match result {
             Ok(result) => result,
             Err(doubt) => {

@@ -15,14 +15,17 @@ use kube::api::{
 use kube::core::{NamespaceResourceScope, Request};
 use kube::{Api, Resource, ResourceExt};
 use serde_json::{Value, json};
-use std::sync::{MutexGuard, PoisonError};
 
 /// How many objects are written concurrently; pod creates have a limit of their own.
-pub(super) const PARALLEL: usize = 16;
+pub(super) const CONCURRENT_WRITES: usize = 16;
 
 /// Awaits all futures, so many at a time. Nothing is spawned: dropping this future stops all writes.
-pub(super) async fn concurrently<T>(at_a_time: usize, futures: Vec<BoxFuture<'_, T>>) -> Vec<T> {
-    stream::iter(futures).buffer_unordered(at_a_time).collect().await
+pub(super) fn concurrently<'f, T: Send + 'f>(
+    at_a_time: usize,
+    futures: impl Iterator<Item = BoxFuture<'f, T>>,
+) -> BoxFuture<'f, Vec<T>> {
+    let futures: Vec<_> = futures.collect();
+    stream::iter(futures).buffer_unordered(at_a_time).collect().boxed()
 }
 
 /// Parameters of creates.
@@ -69,18 +72,18 @@ impl Batch<'_> {
         let request = PatchRequest { kind, name: name.to_owned(), patch };
         let result = self.write(self.send_patch(&request)).await;
         if result.as_ref().is_err_and(|error| !error.is_final()) {
-            self.unsettled().push(request);
+            self.unsettled.lock().push(request);
         }
         result
     }
 
     /// Repeats the patches whose effect is unknown: an unknown effect keeps the batch open.
     pub async fn settle_patches(&self) {
-        let requests = std::mem::take(&mut *self.unsettled());
+        let requests = std::mem::take(&mut *self.unsettled.lock());
         let copies = requests.iter().map(|request| {
             async move { self.settle(|| self.attempt(self.send_patch(request))).await }.boxed()
         });
-        concurrently(PARALLEL, copies.collect()).await;
+        concurrently(CONCURRENT_WRITES, copies).await;
     }
 
     async fn send_patch(
@@ -133,9 +136,5 @@ impl Batch<'_> {
             (Some(uid), Some(version)) => self.results().written(uid, version),
             _ => self.results().mark_incomplete(),
         }
-    }
-
-    fn unsettled(&self) -> MutexGuard<'_, Vec<PatchRequest>> {
-        self.unsettled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -5,14 +5,12 @@ use super::job_state::lookup;
 use super::removal_order::removal_order;
 use super::replicas::{Disposition, Replicas};
 use crate::slurm::{NodeLookup, View};
+use crate::timing::UNREGISTERED_LIMIT;
 use crate::worker::{Cause, Worker};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use slinky_api::v1beta1::{NodeSet, UpdateStrategyType};
 use slurm_rest::NodeState;
-
-/// How long a healthy worker may be unregistered in Slurm before it is replaced: slurmd registers within seconds.
-const UNREGISTERED_LIMIT: SignedDuration = SignedDuration::from_mins(2);
 
 /// How many workers may be unavailable during a rollout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,6 +6,7 @@ use crate::observe::Observed;
 use crate::plan::{Plan, WaitFor};
 use crate::slurm::View;
 use crate::slurm::reachability::{degrades_in, is_degraded};
+use crate::timing::UNSCHEDULABLE_AFTER;
 use crate::worker::Worker;
 use jiff::{SignedDuration, Timestamp};
 use operator_runtime::Classify;
@@ -14,9 +15,6 @@ use slinky_api::conditions::{SLURM_REACHABLE, find};
 use slinky_api::v1beta1::NodeSetStatus;
 use std::collections::BTreeSet;
 use std::time::Duration;
-
-/// How long a pod may be unschedulable before the NodeSet is degraded: longer than a pod takes to terminate and free its node.
-const UNSCHEDULABLE_AFTER: SignedDuration = SignedDuration::from_secs(30);
 
 /// All errors; causes come before their consequences.
 pub fn degraded(
