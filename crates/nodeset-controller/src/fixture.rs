@@ -4,7 +4,7 @@ use crate::build::{Hashes, WorkerTemplate, build_template};
 use crate::cache::{LivePods, NodeCache, PodCache, SecretHashes};
 use crate::execute::{Coordination, Executor};
 use crate::observe::Sources;
-use crate::slurm::{ClusterDeps, Clusters, Connect, KeyError};
+use crate::slurm::{ClientFactory, ClusterDeps, Clusters, KeyError};
 use expectations::{Embedded, Epoch, Limits, Parameters, Predecessor, Timing};
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -61,7 +61,7 @@ struct FixedEndpoint<T> {
     clock: Clock,
 }
 
-impl<T: Transport + Clone> Connect for FixedEndpoint<T> {
+impl<T: Transport + Clone> ClientFactory for FixedEndpoint<T> {
     fn signing_key<'a>(&'a self, _: &'a Controller) -> BoxFuture<'a, Result<SigningKey, KeyError>> {
         async { Ok(SigningKey::new(KEY)?) }.boxed()
     }
@@ -98,7 +98,7 @@ pub fn reached<T: Transport + Clone>(
     let clusters = Clusters::new(ClusterDeps {
         controllers: controllers.clone(),
         restapis,
-        connect: Box::new(FixedEndpoint { transport, clock: clock.clone() }),
+        client_factory: Box::new(FixedEndpoint { transport, clock: clock.clone() }),
         clock,
         spawn: Box::new(spawn),
     });

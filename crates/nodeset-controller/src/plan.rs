@@ -2,10 +2,10 @@
 
 mod children;
 mod claims;
-mod cordon_reason;
 mod daemons;
 mod decide;
-mod drain;
+mod drain_owner;
+mod drain_reason;
 pub mod effect;
 mod features;
 mod finalizers;
@@ -35,13 +35,15 @@ mod tests;
 
 pub use children::Children;
 pub use decide::plan;
-pub use drain::is_foreign;
+pub use drain_owner::is_foreign;
 pub use effect::{DeleteReason, Drain, Effect, Evidence, NewPod, NodeMirror, PodDeletion, PodMirror, Undo};
 pub use finalizers::{DeletionWait, PartitionState, is_force_deleted, partition_state};
 pub use lifecycle::{WaitFor, Waiting};
 pub use membership::missing_label;
 pub use metadata::MetadataChange;
 pub use mirror::slurm_state_names;
+#[cfg(test)]
+pub use obstacle::NodeSetObstacle;
 pub use obstacle::Obstacle;
 pub use pins::Pins;
 pub use records::unresponsive_record_of;

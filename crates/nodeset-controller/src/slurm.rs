@@ -5,9 +5,9 @@
 //! [`Cluster`], so that a view does not present as current a read that started before them.
 
 mod absences;
+mod client_factory;
 mod cluster;
 mod clusters;
-mod connect;
 mod connection;
 mod endpoint;
 mod jobs;
@@ -21,12 +21,13 @@ mod tests;
 mod view;
 mod write_log;
 
+#[cfg(test)]
+pub use client_factory::{ClientFactory, KeyError};
 pub use cluster::Cluster;
 #[cfg(test)]
 pub use clusters::ClusterDeps;
 pub use clusters::Clusters;
-#[cfg(test)]
-pub use connect::{Connect, KeyError};
+pub use connection::CONCURRENT_SLURM_WRITES;
 pub use poll_schedule::Queries;
 #[cfg(test)]
 pub use view::{Jobs, Snapshot};

@@ -1,10 +1,11 @@
 //! The status of a NodeSet. No I/O. Numbers of pods are always current; numbers of Slurm nodes stay as they were while Slurm
 //! is unreachable. A process that has not polled Slurm yet changes nothing that depends on Slurm.
 
+mod clause;
 mod degraded;
-mod message;
 mod partition;
 mod progress;
+mod ready;
 
 use crate::execute::Execution;
 use crate::observe::{NOT_POLLED_YET, Observed};
@@ -12,10 +13,10 @@ use crate::plan::{Plan, ReservationStatus, slurm_state_names};
 use crate::slurm::View;
 use crate::timing::{STATUS_PAUSE, remaining};
 use crate::worker::Worker;
+use clause::{Clause, joined};
 use degraded::{degraded, degraded_in};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use message::{Part, joined};
 use partition::set_partition_held;
 use progress::Progress;
 use slinky_api::conditions::{
@@ -32,7 +33,7 @@ use std::time::Duration;
 const NOT_ANSWERING: &str = "NotAnswering";
 
 /// The status after a reconcile.
-pub fn status(observed: &Observed, plan: &Plan, effects: &Execution, now: Timestamp) -> NodeSetStatus {
+pub fn status(observed: &Observed, plan: &Plan, last_run: &Execution, now: Timestamp) -> NodeSetStatus {
     let nodeset = &observed.nodeset;
     let mut status = nodeset.status.clone().unwrap_or_default();
     count_pods(&mut status, observed, plan, |worker| worker.is_available(plan.min_ready, now));
@@ -42,14 +43,14 @@ pub fn status(observed: &Observed, plan: &Plan, effects: &Execution, now: Timest
     status.collision_count = Some(plan.revisions.collision_count);
     status.ordinal_to_node = plan.pins.clone().filter(|pins| !pins.is_empty());
     status.selector = to_selector(&selector_labels(nodeset.as_ref()));
-    if is_unchanged_since_restart(&status, observed, plan, effects) {
+    if is_unchanged_since_restart(&status, observed, plan, last_run) {
         return status;
     }
 
     let is_new = status.conditions.is_empty();
     let mut set_condition = |update| set(&mut status.conditions, update, nodeset.metadata.generation, now);
     match &observed.slurm {
-        View::NotExpected => {}
+        View::NoRestApi => {}
         View::Unknown { overdue: false, .. } if !is_new => {}
         View::Unknown { why, overdue } => {
             let reason = if *overdue { NOT_ANSWERING } else { NOT_POLLED_YET };
@@ -78,14 +79,14 @@ pub fn status(observed: &Observed, plan: &Plan, effects: &Execution, now: Timest
             ));
         }
     }
-    if matches!(observed.slurm, View::NotExpected) {
+    if matches!(observed.slurm, View::NoRestApi) {
         remove(&mut status.conditions, SLURM_REACHABLE);
     }
     if plan.reservation == ReservationStatus::Absent {
         remove(&mut status.conditions, RESERVATION_CREATED);
     }
     set_partition_held(&mut status, observed, now);
-    summarise(&mut status, observed, plan, effects, now);
+    summarize(&mut status, observed, plan, last_run, now);
     status
 }
 
@@ -94,14 +95,14 @@ fn is_unchanged_since_restart(
     status: &NodeSetStatus,
     observed: &Observed,
     plan: &Plan,
-    effects: &Execution,
+    last_run: &Execution,
 ) -> bool {
     let conditions = &status.conditions;
     observed.slurm.is_not_polled_yet()
         && observed.nodeset.status.as_ref() == Some(status)
         && find(conditions, READY).is_some()
         && !find(conditions, SLURM_REACHABLE).is_some_and(is_not_polled_yet)
-        && *effects == Execution::default()
+        && *last_run == Execution::default()
         && (plan.obstacles.is_empty() || is_true(conditions, DEGRADED))
 }
 
@@ -146,38 +147,39 @@ fn changes_numbers_only(before: Option<&NodeSetStatus>, after: &NodeSetStatus) -
 
 /// Sets Ready, Progressing and Degraded. A NodeSet is ready while surplus workers are removed, and while an update waits for
 /// an administrator or its scheduled time.
-fn summarise(
+fn summarize(
     status: &mut NodeSetStatus,
     observed: &Observed,
     plan: &Plan,
-    effects: &Execution,
+    last_run: &Execution,
     now: Timestamp,
 ) {
     // Failures matter as long as writes are left.
     let idle = plan.effects.is_empty() && plan.node_mirrors.is_empty() && plan.pod_mirrors.is_empty();
     let nothing = Execution::default();
-    let effects = if idle { &nothing } else { effects };
-    let progress = Progress { observed, plan, effects, status, now };
+    let last_run = if idle { &nothing } else { last_run };
+    let progress = Progress { observed, plan, last_run, status, now };
     let ready = progress.is_complete();
-    let running = joined(progress.parts());
+    let running = joined(progress.clauses());
     let is_progressing = running.is_some();
-    let degraded = joined(degraded(observed, plan, effects, status, now));
-    let short = || Part::new("Incomplete", "fewer workers are available than desired".to_owned());
+    let degraded = joined(degraded(observed, plan, last_run, status, now));
+    let short = || Clause::new("Incomplete", "fewer workers are available than desired".to_owned());
     let not_ready = match (&degraded, &running) {
-        (Some(part), _) => Some(part.clone()),
-        (None, part) if !ready => Some(part.clone().unwrap_or_else(short)),
+        (Some(clause), _) => Some(clause.clone()),
+        (None, clause) if !ready => Some(clause.clone().unwrap_or_else(short)),
         (None, _) => None,
     };
     // Postponed operations are shown, but do not count as progress.
     let shown = joined(running.into_iter().chain(progress.postponed()).collect());
     let generation = observed.nodeset.metadata.generation;
     let ready_message = progress.ready_message();
-    for (type_, holds, part, as_expected) in [
+    for (type_, holds, clause, as_expected) in [
         (READY, not_ready.is_none(), not_ready, ready_message.as_str()),
         (PROGRESSING, is_progressing, shown, NOT_PROGRESSING),
         (DEGRADED, degraded.is_some(), degraded, NOT_DEGRADED),
     ] {
-        let Part { reason, text } = part.unwrap_or_else(|| Part::new(AS_EXPECTED, as_expected.to_owned()));
+        let Clause { reason, text } =
+            clause.unwrap_or_else(|| Clause::new(AS_EXPECTED, as_expected.to_owned()));
         set(&mut status.conditions, update(type_, holds.into(), reason, text), generation, now);
     }
 }
@@ -221,7 +223,7 @@ fn is_created(worker: &Worker) -> bool {
 fn count_slurm_nodes(status: &mut NodeSetStatus, observed: &Observed, plan: &Plan) {
     let nodes: BTreeMap<&str, &Node> = match &observed.slurm {
         View::Unknown { .. } => return,
-        View::NotExpected => BTreeMap::new(),
+        View::NoRestApi => BTreeMap::new(),
         View::Known(known) => plan
             .workers
             .iter()

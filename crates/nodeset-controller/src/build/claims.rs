@@ -2,7 +2,7 @@
 
 use super::error::BuildError;
 use super::name::check_dns_label;
-use super::template::WorkerTemplate;
+use super::pod_template::WorkerTemplate;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;

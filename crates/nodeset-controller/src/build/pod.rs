@@ -3,7 +3,7 @@
 use super::claims::volumes;
 use super::error::BuildError;
 use super::name::{LONGEST_LABEL, check_dns_label, check_pod_name};
-use super::template::WorkerTemplate;
+use super::pod_template::WorkerTemplate;
 use kube::ResourceExt;
 use pod_builder::hash_bytes;
 use serde_json::{Value, json};

@@ -147,7 +147,7 @@ fn is_still_planned(live: &Worker, deletion: &PodDeletion) -> bool {
     match &deletion.evidence {
         Evidence::Drained(_) => matches!(live.cordon, Cordon::Ours(_)),
         Evidence::NotNeeded => live.is_finished() || !live.started,
-        Evidence::SlurmNotExpected | Evidence::Absent(_) => true,
+        Evidence::NoRestApi | Evidence::Absent(_) => true,
     }
 }
 
@@ -225,7 +225,7 @@ impl<'a> NodeReads<'a> {
     async fn prove(&self, evidence: &Evidence, after: Option<u64>) -> Result<(), String> {
         let node = match evidence {
             Evidence::NotNeeded => return Ok(()),
-            Evidence::SlurmNotExpected => return self.prove_no_slurm(),
+            Evidence::NoRestApi => return self.prove_no_slurm(),
             Evidence::Absent(node) | Evidence::Drained(node) => node,
         };
         match (self.known(after).await?.lookup(node), evidence) {
@@ -246,7 +246,7 @@ impl<'a> NodeReads<'a> {
             None => self.list().await?,
         };
         match &latest.insert(read).view {
-            View::NotExpected => Err("the Controller has no RestApi any more".to_owned()),
+            View::NoRestApi => Err("the Controller has no RestApi any more".to_owned()),
             View::Unknown { why, .. } => Err(why.clone()),
             view @ View::Known(_) => Ok(view.clone()),
         }
@@ -265,7 +265,7 @@ impl<'a> NodeReads<'a> {
     fn prove_no_slurm(&self) -> Result<(), String> {
         let key = ClusterKey::of(self.batch.nodeset);
         match self.batch.executor.clusters.view(&key, Queries::default()) {
-            View::NotExpected => Ok(()),
+            View::NoRestApi => Ok(()),
             View::Unknown { .. } | View::Known(_) => Err("the Controller has a RestApi now".to_owned()),
         }
     }

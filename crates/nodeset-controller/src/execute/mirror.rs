@@ -2,10 +2,9 @@
 
 use super::grant::MaybeFinal;
 use super::report::{Failure, Report, WriteKind};
-use super::slurm_writes::CONCURRENT_SLURM_WRITES;
 use super::writes::{CONCURRENT_WRITES, concurrently, patch_params, with_preconditions};
 use crate::plan::{NodeMirror, PodMirror};
-use crate::slurm::Cluster;
+use crate::slurm::{CONCURRENT_SLURM_WRITES, Cluster};
 use crate::timing::NODE_MIRROR_TIME;
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::Pod;

@@ -6,15 +6,13 @@ use super::report::{Report, WriteKind};
 use super::writes::concurrently;
 use crate::events::{Subject, Topic};
 use crate::plan::{Effect, unresponsive_record_of};
-use crate::slurm::NodeLookup;
+use crate::slurm::{CONCURRENT_SLURM_WRITES, NodeLookup};
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::Pod;
 use slurm_conf::hostlist::fold_set;
 use slurm_rest::{Error, NodeUpdate, errno};
 use tracing::info;
 
-/// How many requests to slurmrestd are sent concurrently.
-pub(super) const CONCURRENT_SLURM_WRITES: usize = 8;
 /// How many nodes share a request.
 const NODES_PER_REQUEST: usize = 100;
 

@@ -43,7 +43,7 @@ pub fn children(observed: &Observed, revisions: &Revisions) -> Option<Children> 
         | RevisionStep::Delete(_) => None,
     });
     Some(Children {
-        service: build_worker_service(nodeset, siblings()).map_err(Obstacle::Build).transpose(),
+        service: build_worker_service(nodeset, siblings()).map_err(Obstacle::invalid).transpose(),
         pdb: build_worker_pdb(nodeset, siblings()),
         ssh_config: build_ssh_config(nodeset),
         revision,

@@ -4,7 +4,7 @@ use super::fit::invalid_requirement;
 use super::lifecycle::{Lifecycle, LifecycleDecision};
 use super::membership::{Membership, membership};
 use super::mirror::Mirrors;
-use super::obstacle::MAX_NODES;
+use super::obstacle::{MAX_NODES, NodeSetObstacle};
 use super::replicas::{Disposition, Place, Replicas};
 use super::reservation::Schedule;
 use super::update::{Allowance, Update};
@@ -13,8 +13,8 @@ use super::{
     children, claims, daemons, finalizers, job_state, metadata, pins, records, replicas, revision, update,
 };
 use crate::build::{
-    Hashes, WorkerTemplate, build_claims, build_daemon_pod, build_numbered_pod, build_revision_data,
-    build_template, revision_bytes, revision_hash, sshd_config_hash,
+    BuildError, Hashes, WorkerTemplate, build_claims, build_daemon_pod, build_numbered_pod,
+    build_revision_data, build_template, revision_bytes, revision_hash, sshd_config_hash,
 };
 use crate::node_facts::expected_hostname;
 use crate::observe::Observed;
@@ -42,7 +42,8 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan {
     let claims = claims::decide(observed, &workers, |worker| {
         matches!(replicas.disposition(worker), Disposition::Remove(_, DeleteReason::Surplus))
     });
-    obstacles.extend(claims.contested.into_iter().map(Obstacle::Contested).chain(invalid));
+    let contested = claims.contested.into_iter().map(NodeSetObstacle::Contested);
+    obstacles.extend(contested.chain(invalid).map(Obstacle::Specific));
     // How workers are drained and deleted, where new ones run, and the reservation for an update.
     let lifecycle = lifecycle(observed, &workers, &replicas, min_ready, now);
     let pod_spec = template.as_ref().map(WorkerTemplate::pod_spec);
@@ -50,7 +51,8 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan {
     let schedule =
         Schedule { observed, workers: &workers, desired: replicas.desired, hash: &revisions.hash, now };
     let mut reservation = schedule.decide();
-    obstacles.extend(reservation.obstacle.take().map(Obstacle::from));
+    let unscheduled = reservation.obstacle.take().map(NodeSetObstacle::Schedule);
+    obstacles.extend(unscheduled.map(Obstacle::Specific));
     // The finalizer must be set before the first pod is created: it keeps the NodeSet until its pods are deleted.
     let deletion = is_deleting(nodeset).then(|| finalizers::deletion_wait(observed, &workers));
     let metadata = metadata::metadata_change(observed, &reservation);
@@ -98,7 +100,7 @@ fn template_and_obstacles(observed: &Observed) -> (Option<WorkerTemplate>, Vec<O
     let mut obstacles = vec![];
     let template = template(observed).map_err(|obstacle| obstacles.push(obstacle)).ok();
     let invalid = template.as_ref().and_then(|template| invalid_requirement(template.pod_spec()));
-    obstacles.extend(invalid.map(Obstacle::Requirement));
+    obstacles.extend(invalid.map(NodeSetObstacle::Requirement).map(Obstacle::Specific));
     (template, obstacles)
 }
 
@@ -146,7 +148,7 @@ fn template(observed: &Observed) -> Result<WorkerTemplate, Obstacle> {
         observed.controller.as_ref().ok_or_else(|| MissingReference::Controller(name.clone()))?;
     let sssd_conf = observed.sssd_conf.as_ref().map_err(|error| Obstacle::Reference(error.clone()))?;
     let hashes = Hashes { sshd_conf: sshd_config_hash(&observed.nodeset), sssd_conf: sssd_conf.clone() };
-    Ok(build_template(&observed.nodeset, controller, hashes, &observed.cluster_domain)?)
+    build_template(&observed.nodeset, controller, hashes, &observed.cluster_domain).map_err(Obstacle::invalid)
 }
 
 /// The current revision, and the changes to stored ones.
@@ -166,7 +168,7 @@ fn replicas(
     template: Option<&WorkerTemplate>,
     hash: &str,
     (min_ready, now): (SignedDuration, Timestamp),
-) -> (Replicas, Option<Obstacle>) {
+) -> (Replicas, Option<NodeSetObstacle>) {
     let nodeset = observed.nodeset.as_ref();
     if is_deleting(nodeset) {
         return (replicas::remove_all(workers), None);
@@ -178,7 +180,7 @@ fn replicas(
         ScalingMode::StatefulSet => {
             let desired = usize::try_from(nodeset.spec.replicas).unwrap_or_default();
             if desired > MAX_NODES {
-                return (Replicas::undecided(workers), Some(Obstacle::Replicas(desired)));
+                return (Replicas::undecided(workers), Some(NodeSetObstacle::Replicas(desired)));
             }
             replicas::numbered(workers, desired, &observed.retry_times)
         }
@@ -217,7 +219,7 @@ fn creates(
     for result in built {
         match result {
             Ok(new) => creates.push(Effect::CreatePod(Box::new(new))),
-            Err(obstacle) => failed = Some(obstacle),
+            Err(error) => failed = Some(Obstacle::invalid(error)),
         }
     }
     obstacles.extend(failed);
@@ -230,7 +232,7 @@ fn new_pod(
     place: &Place,
     hash: &str,
     pins: Option<&Pins>,
-) -> Result<NewPod, Obstacle> {
+) -> Result<NewPod, BuildError> {
     let nodeset: &NodeSet = &observed.nodeset;
     let (pod, part, names_its_node) = match place {
         Place::Ordinal(ordinal) => {

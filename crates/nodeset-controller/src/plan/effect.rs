@@ -130,7 +130,7 @@ pub enum Evidence {
     /// Nothing: its slurmd never started, or has exited.
     NotNeeded,
     /// No RestApi is configured, still.
-    SlurmNotExpected,
+    NoRestApi,
     /// This node does not exist.
     Absent(String),
     /// This node is drained and has no job.

@@ -6,7 +6,7 @@
 //! removable.
 
 use super::effect::Effect;
-use super::update::reservation_name;
+use super::reservation::reservation_name;
 use crate::observe::{Observed, is_partition_defined_elsewhere, is_partition_unwanted};
 use crate::slurm::View;
 use crate::worker::Worker;
@@ -59,7 +59,7 @@ pub fn partition_state(observed: &Observed) -> PartitionState {
     }
     let jobs = match &observed.slurm {
         // Without RestApi jobs cannot be listed, and may still exist.
-        View::NotExpected | View::Unknown { .. } => return PartitionState::Unknown,
+        View::NoRestApi | View::Unknown { .. } => return PartitionState::Unknown,
         View::Known(known) => known.snapshot.jobs.as_ref(),
     };
     let open = jobs.and_then(|jobs| jobs.open_partitions.as_ref());
@@ -99,7 +99,7 @@ pub fn deletion_wait(observed: &Observed, workers: &[Worker]) -> DeletionWait {
         return DeletionWait::Workers(workers.len());
     }
     let jobs = match &observed.slurm {
-        View::NotExpected => return DeletionWait::Nothing,
+        View::NoRestApi => return DeletionWait::Nothing,
         View::Unknown { .. } => None,
         View::Known(known) => known.snapshot.jobs.as_ref(),
     };

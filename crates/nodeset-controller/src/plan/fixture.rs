@@ -198,7 +198,7 @@ pub fn summarize(effect: &Effect) -> String {
         Effect::DeletePod(deletion) => {
             let evidence = match &deletion.evidence {
                 Evidence::NotNeeded => "no evidence needed",
-                Evidence::SlurmNotExpected => "no slurm",
+                Evidence::NoRestApi => "no slurm",
                 Evidence::Absent(_) => "absent",
                 Evidence::Drained(_) => "drained",
             };

@@ -1,8 +1,8 @@
 //! The next lifecycle step of each worker: marked before drained, drained before deleted, unmarked before undrained.
 //! Drains and cordons by others are neither undone nor overwritten.
 
-use super::cordon_reason;
-use super::drain::{drain, is_free, undo};
+use super::drain_owner::{drain, may_drain, undo};
+use super::drain_reason;
 use super::effect::{DeleteReason, Drain, Effect, Evidence, PodDeletion, Undo};
 use super::job_state::lookup;
 use super::removal_order::removal_order;
@@ -110,7 +110,7 @@ impl Lifecycle<'_> {
     fn drain_terminating(&self, worker: &Worker) -> Option<Effect> {
         match self.lookup(worker) {
             NodeLookup::Present(node) if worker.started => {
-                drain(node, &cordon_reason::terminating()).map(Effect::Drain)
+                drain(node, &drain_reason::terminating()).map(Effect::Drain)
             }
             NodeLookup::Present(_) | NodeLookup::Absent | NodeLookup::Unknown => None,
         }
@@ -148,13 +148,13 @@ impl Lifecycle<'_> {
         match lookup {
             NodeLookup::Unknown => decision.wait(worker, WaitFor::Slurm),
             NodeLookup::Absent if worker.was_busy() => decision.wait(worker, WaitFor::LostJob),
-            NodeLookup::Absent if matches!(self.slurm, View::NotExpected) => {
+            NodeLookup::Absent if matches!(self.slurm, View::NoRestApi) => {
                 // A worker was registered before, so slurmctld may still run, and newer workers may have jobs that
                 // cannot be listed.
                 if self.had_slurm {
                     decision.wait(worker, WaitFor::Slurm);
                 } else {
-                    deletes.push(worker, Evidence::SlurmNotExpected, why, decision);
+                    deletes.push(worker, Evidence::NoRestApi, why, decision);
                 }
             }
             NodeLookup::Absent if worker.was_registered() && !worker.is_marked(cause) => {
@@ -164,7 +164,7 @@ impl Lifecycle<'_> {
                 self.delete(worker, Evidence::Absent(name), (cause, why), deletes, decision);
             }
             NodeLookup::Present(node) => {
-                let drain = drain(node, &cordon_reason::pending_termination(self.namespace, &worker.name()));
+                let drain = drain(node, &drain_reason::pending_termination(self.namespace, &worker.name()));
                 if drain.is_some() || !worker.is_marked(cause) {
                     decision.effects.push(cordon(worker, cause, drain));
                     decision.wait(worker, WaitFor::Drain);
@@ -203,7 +203,7 @@ impl Lifecycle<'_> {
         let cordoned =
             worker.node.as_ref().and_then(|name| self.nodes.get(name)).filter(|node| node.unschedulable);
         let reason = cordoned.map(|node| {
-            cordon_reason::node_cordoned(node, self.namespace, &worker.name(), self.propagated_conditions)
+            drain_reason::node_cordoned(node, self.namespace, &worker.name(), self.propagated_conditions)
         });
         match (worker.cordon, lookup) {
             (_, NodeLookup::Unknown) | (Cordon::Person | Cordon::None, NodeLookup::Absent) => None,
@@ -221,11 +221,11 @@ impl Lifecycle<'_> {
             },
             (Cordon::Ours(_), NodeLookup::Absent) => Some(uncordon(worker, true, None)),
             (Cordon::Person, NodeLookup::Present(node)) => {
-                let reason = cordon_reason::pod_cordoned(self.namespace, &worker.name());
-                drain(node, &reason).filter(|_| is_free(node)).map(Effect::Drain)
+                let reason = drain_reason::pod_cordoned(self.namespace, &worker.name());
+                drain(node, &reason).filter(|_| may_drain(node)).map(Effect::Drain)
             }
             (Cordon::None, NodeLookup::Present(node)) => match reason {
-                Some(reason) if is_free(node) => Some(cordon(worker, Cause::Node, drain(node, &reason))),
+                Some(reason) if may_drain(node) => Some(cordon(worker, Cause::Node, drain(node, &reason))),
                 Some(_) => None,
                 None => undo(node).map(|undo| uncordon(worker, false, Some(undo))),
             },

@@ -145,7 +145,7 @@ impl<'a> Mirrors<'a> {
         match (self.slurm, job_state::lookup(self.slurm, worker)) {
             (_, NodeLookup::Present(node)) => Some(node.is_busy()),
             // A job may have started that Slurm cannot report.
-            (View::Unknown { .. } | View::NotExpected, _)
+            (View::Unknown { .. } | View::NoRestApi, _)
                 if must_protect_workers(self.unreachable_for) && worker.was_registered() =>
             {
                 Some(true)
@@ -162,7 +162,7 @@ impl<'a> Mirrors<'a> {
                 && worker.was_registered()
                 && !worker.pod.labels().contains_key(labels::POD_PROTECT)
         };
-        let is_due = matches!(self.slurm, View::Unknown { .. } | View::NotExpected)
+        let is_due = matches!(self.slurm, View::Unknown { .. } | View::NoRestApi)
             && self.nodeset.spec.workload_disruption_protection
             && workers.iter().any(is_unprotected);
         protects_workers_in(self.unreachable_for).filter(|_| is_due)

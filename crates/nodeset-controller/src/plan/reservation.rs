@@ -18,7 +18,6 @@ pub use desired::ScheduleError;
 pub use record::RecordChange;
 
 use super::effect::Effect;
-use super::update::reservation_name;
 use crate::observe::{Observed, is_update_scheduled, needs_reservations, owns_reservation};
 use crate::slurm::{Known, View};
 use crate::worker::Worker;
@@ -217,7 +216,7 @@ impl Schedule<'_> {
 
     fn live(&self) -> Live<'_> {
         let reservations = match &self.observed.slurm {
-            View::NotExpected => return Live::Absent,
+            View::NoRestApi => return Live::Absent,
             View::Unknown { .. } => None,
             View::Known(known) => known.snapshot.reservations.as_ref(),
         };
@@ -244,6 +243,11 @@ impl Schedule<'_> {
         let nodes: BTreeSet<_> = registered.into_iter().chain(replaced).collect();
         (!nodes.is_empty()).then(|| nodes.into_iter().cloned().collect())
     }
+}
+
+/// Name of the Slurm reservation in which a NodeSet is updated.
+pub fn reservation_name(nodeset: &NodeSet) -> String {
+    format!("SlurmOperatorMaint-{}", nodeset.name_any())
 }
 
 fn has_finalizer(nodeset: &NodeSet, finalizer: &str) -> bool {

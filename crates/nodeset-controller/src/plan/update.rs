@@ -4,6 +4,7 @@ use super::effect::DeleteReason;
 use super::job_state::lookup;
 use super::removal_order::removal_order;
 use super::replicas::{Disposition, Replicas};
+use super::reservation::reservation_name;
 use crate::slurm::{NodeLookup, View};
 use crate::timing::UNREGISTERED_LIMIT;
 use crate::worker::{Cause, Worker};
@@ -152,9 +153,4 @@ pub fn next_unregistered(workers: &[Worker], slurm: &View, now: Timestamp) -> Op
         .map(|since| UNREGISTERED_LIMIT - now.duration_since(since))
         .filter(SignedDuration::is_positive)
         .min()
-}
-
-/// Name of the Slurm reservation in which a NodeSet is updated.
-pub fn reservation_name(nodeset: &NodeSet) -> String {
-    format!("SlurmOperatorMaint-{}", kube::ResourceExt::name_any(nodeset))
 }

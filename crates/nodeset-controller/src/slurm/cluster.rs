@@ -218,7 +218,7 @@ impl Cluster {
 /// The state as it is logged, and the uncertain nodes.
 fn summary(view: &View) -> (String, BTreeSet<String>) {
     match view {
-        View::NotExpected => ("no RestApi".to_owned(), BTreeSet::new()),
+        View::NoRestApi => ("no RestApi".to_owned(), BTreeSet::new()),
         View::Unknown { why, .. } => (format!("unknown: {why}"), BTreeSet::new()),
         View::Known(known) => {
             let state = if known.is_new { "known, nodes may still register" } else { "known" };

@@ -1,7 +1,7 @@
 //! The polling tasks, one per cluster with a recent reader, and the stream of clusters that changed.
 
+use super::client_factory::{ClientFactory, HttpClientFactory};
 use super::cluster::Cluster;
-use super::connect::{Connect, HttpConnect};
 use super::poll_schedule::Queries;
 use super::view::View;
 use super::{ClusterKey, metrics};
@@ -29,7 +29,7 @@ pub struct ClusterDeps {
     /// The RestApis.
     pub restapis: Store<RestApi>,
     /// How a slurmrestd is reached.
-    pub connect: Box<dyn Connect>,
+    pub client_factory: Box<dyn ClientFactory>,
     /// The wall clock.
     pub clock: Clock,
     /// Starts the polling task of a cluster.
@@ -78,7 +78,8 @@ impl Clusters {
         restapis: Store<RestApi>,
         clock: Clock,
     ) -> Self {
-        let (connect, scope) = (HttpConnect { client: scope.client(), clock: clock.clone() }, scope.clone());
+        let client_factory = HttpClientFactory { client: scope.client(), clock: clock.clone() };
+        let scope = scope.clone();
         let spawn = move |task: BoxFuture<'static, ()>| {
             let shutdown = scope.shutdown();
             scope.spawn("slurm cluster", async move {
@@ -91,7 +92,7 @@ impl Clusters {
         Self::new(ClusterDeps {
             controllers,
             restapis,
-            connect: Box::new(connect),
+            client_factory: Box::new(client_factory),
             clock,
             spawn: Box::new(spawn),
         })

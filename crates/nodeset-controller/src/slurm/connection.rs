@@ -1,6 +1,6 @@
 //! The clients of a cluster's slurmrestd, or why there are none. No I/O of its own.
 
-use super::connect::{Connect, KeyError};
+use super::client_factory::{ClientFactory, KeyError};
 use super::view::View;
 use crate::timing::{KEY_RETRY_INTERVAL, REQUEST_TIMEOUT, RESTAPI_GRACE};
 use operator_runtime::error::chain;
@@ -12,8 +12,10 @@ use tokio::time::Instant;
 
 /// One read at a time: slurmrestd blocks a thread for each.
 const READ_LIMITS: Limits = Limits { in_flight: 1, timeout: REQUEST_TIMEOUT };
+/// How many writes to one slurmrestd are in flight.
+pub const CONCURRENT_SLURM_WRITES: usize = 8;
 /// Writes, and live reads of single nodes.
-const WRITE_LIMITS: Limits = Limits { in_flight: 8, timeout: REQUEST_TIMEOUT };
+const WRITE_LIMITS: Limits = Limits { in_flight: CONCURRENT_SLURM_WRITES, timeout: REQUEST_TIMEOUT };
 
 /// Two clients of one slurmrestd, so that writes and reads never wait for each other.
 pub struct Clients {
@@ -73,7 +75,7 @@ impl Connection {
     pub fn disconnected_view(&self, now: Instant) -> Option<View> {
         let why = match self.disconnected.as_ref()? {
             Disconnected::NoRestApi { since, .. } if *since + RESTAPI_GRACE <= now => {
-                return Some(View::NotExpected);
+                return Some(View::NoRestApi);
             }
             Disconnected::NoRestApi { lost, .. } => {
                 return Some(View::Unknown {
@@ -143,12 +145,12 @@ impl Connection {
     }
 
     /// Creates clients for `url` unless they exist; returns whether it did.
-    pub fn connect(&mut self, url: &str, connect: &dyn Connect) -> bool {
+    pub fn connect(&mut self, url: &str, factory: &dyn ClientFactory) -> bool {
         let Some(key) = &self.key else { return false };
         if self.clients.as_ref().is_some_and(|clients| clients.url == url) {
             return false;
         }
-        match build_clients(url, key, connect) {
+        match build_clients(url, key, factory) {
             Ok(clients) => (self.clients, self.disconnected) = (Some(Arc::new(clients)), None),
             Err(error) => {
                 (self.clients, self.disconnected) = (None, Some(Disconnected::NoClient(chain(&error))));
@@ -158,10 +160,10 @@ impl Connection {
     }
 }
 
-fn build_clients(url: &str, key: &SigningKey, connect: &dyn Connect) -> Result<Clients, EndpointError> {
+fn build_clients(url: &str, key: &SigningKey, factory: &dyn ClientFactory) -> Result<Clients, EndpointError> {
     Ok(Clients {
         url: url.to_owned(),
-        reader: connect.client(url, key.clone(), READ_LIMITS)?,
-        writer: connect.client(url, key.clone(), WRITE_LIMITS)?,
+        reader: factory.client(url, key.clone(), READ_LIMITS)?,
+        writer: factory.client(url, key.clone(), WRITE_LIMITS)?,
     })
 }

@@ -1,7 +1,7 @@
 //! The polling task of a cluster: one read after another, in the order of the schedule.
 
+use super::client_factory::KeyError;
 use super::cluster::{Cluster, ClusterState};
-use super::connect::KeyError;
 use super::connection::Clients;
 use super::endpoint::endpoint;
 use super::jobs::summarize;
@@ -60,12 +60,12 @@ impl Cluster {
         let selector = controller.spec.signing_key_ref();
         if self.state.lock().connection.needs_key(selector, Instant::now()) {
             self.state.lock().connection.key_read_started(selector, Instant::now());
-            let reading = timeout(KEY_TIMEOUT, self.deps.connect.signing_key(controller));
+            let reading = timeout(KEY_TIMEOUT, self.deps.client_factory.signing_key(controller));
             let read = reading.await.unwrap_or(Err(KeyError::Timeout));
             self.state.lock().connection.key_read_finished(read);
         }
         let mut state = self.state.lock();
-        if state.connection.connect(&url, self.deps.connect.as_ref()) {
+        if state.connection.connect(&url, self.deps.client_factory.as_ref()) {
             info!(cluster = %self.key, url, "Polling slurmrestd");
             state.schedule.restart(Instant::now());
         }

@@ -6,9 +6,9 @@ mod polling;
 mod states;
 mod writes;
 
-use super::connect::USER;
+use super::client_factory::USER;
 use super::{
-    Cluster, ClusterDeps, ClusterKey, Clusters, Connect, KeyError, Known, NodeLookup, Queries, View,
+    ClientFactory, Cluster, ClusterDeps, ClusterKey, Clusters, KeyError, Known, NodeLookup, Queries, View,
 };
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -98,13 +98,13 @@ impl Transport for Server {
 }
 
 /// The servers by URL, and their common signing key.
-struct FakeConnect {
+struct FakeClientFactory {
     servers: Mutex<BTreeMap<String, Server>>,
     key: Mutex<Option<&'static [u8]>>,
     key_reads: AtomicUsize,
 }
 
-impl Connect for Arc<FakeConnect> {
+impl ClientFactory for Arc<FakeClientFactory> {
     fn signing_key<'a>(&'a self, controller: &'a Controller) -> BoxFuture<'a, Result<SigningKey, KeyError>> {
         self.key_reads.fetch_add(1, Relaxed);
         let name = controller.spec.signing_key_ref().unwrap().name.clone();
@@ -128,7 +128,7 @@ struct Fixture {
     /// The Slurm of the Controller `slurm` in `ns`.
     slurm: FakeSlurm,
     load: Arc<Load>,
-    connect: Arc<FakeConnect>,
+    client_factory: Arc<FakeClientFactory>,
     controllers: Writer<Controller>,
     restapis: Writer<RestApi>,
     changes: BoxStream<'static, ClusterKey>,
@@ -145,7 +145,7 @@ impl Fixture {
     fn without_restapi(nodes: &[&str]) -> Self {
         let (controllers, controller_writer) = reflector::store();
         let (restapis, restapi_writer) = reflector::store();
-        let connect = Arc::new(FakeConnect {
+        let client_factory = Arc::new(FakeClientFactory {
             servers: Mutex::default(),
             key: Mutex::new(Some(KEY)),
             key_reads: AtomicUsize::default(),
@@ -159,7 +159,7 @@ impl Fixture {
         let clusters = Clusters::new(ClusterDeps {
             controllers,
             restapis,
-            connect: Box::new(connect.clone()),
+            client_factory: Box::new(client_factory.clone()),
             clock: slurm.clock(),
             spawn: Box::new(spawn),
         });
@@ -167,7 +167,7 @@ impl Fixture {
         let (controllers, restapis) = (controller_writer, restapi_writer);
         let load = Arc::default();
         let mut fixture =
-            Self { clusters, slurm: slurm.clone(), load, connect, controllers, restapis, changes };
+            Self { clusters, slurm: slurm.clone(), load, client_factory, controllers, restapis, changes };
         fixture.load = fixture.serve("ns", "api", slurm);
         fixture.add_controller("ns", "uid-1");
         fixture
@@ -194,7 +194,7 @@ impl Fixture {
 
     fn serve(&self, namespace: &str, restapi: &str, slurm: FakeSlurm) -> Arc<Load> {
         let (load, url) = (Arc::<Load>::default(), format!("http://{restapi}-restapi.{namespace}:6820"));
-        self.connect.servers.lock().insert(url, Server { slurm, load: load.clone() });
+        self.client_factory.servers.lock().insert(url, Server { slurm, load: load.clone() });
         load
     }
 
@@ -215,11 +215,11 @@ impl Fixture {
     }
 
     fn set_key(&self, key: Option<&'static [u8]>) {
-        *self.connect.key.lock() = key;
+        *self.client_factory.key.lock() = key;
     }
 
     fn key_reads(&self) -> usize {
-        self.connect.key_reads.load(Relaxed)
+        self.client_factory.key_reads.load(Relaxed)
     }
 
     fn view(&self) -> View {
@@ -293,7 +293,7 @@ fn restapi(namespace: &str, name: &str) -> RestApi {
 /// The state of a view, for assertions.
 fn state(view: &View) -> &'static str {
     match view {
-        View::NotExpected => "not expected",
+        View::NoRestApi => "not expected",
         View::Unknown { .. } => "unknown",
         View::Known(_) => "known",
     }
@@ -302,7 +302,7 @@ fn state(view: &View) -> &'static str {
 fn why(view: &View) -> &str {
     match view {
         View::Unknown { why, .. } => why,
-        View::NotExpected | View::Known(_) => panic!("{view:?}"),
+        View::NoRestApi | View::Known(_) => panic!("{view:?}"),
     }
 }
 
@@ -313,7 +313,7 @@ fn is_known(view: &View) -> bool {
 fn known(view: View) -> Known {
     match view {
         View::Known(known) => known,
-        View::NotExpected | View::Unknown { .. } => panic!("{view:?}"),
+        View::NoRestApi | View::Unknown { .. } => panic!("{view:?}"),
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub enum View {
     /// No RestApi configured; pods are managed without Slurm.
-    NotExpected,
+    NoRestApi,
     /// The cluster exists, but its current state is unknown.
     Unknown {
         /// Why, for people.
@@ -89,7 +89,7 @@ impl View {
     /// The state of one node.
     pub fn lookup(&self, name: &str) -> NodeLookup<'_> {
         match self {
-            Self::NotExpected => NodeLookup::Absent,
+            Self::NoRestApi => NodeLookup::Absent,
             Self::Unknown { .. } => NodeLookup::Unknown,
             Self::Known(known) if known.uncertain.contains(name) => NodeLookup::Unknown,
             Self::Known(known) => {
@@ -111,7 +111,7 @@ impl View {
     pub fn snapshot(&self) -> Option<&Snapshot> {
         match self {
             Self::Known(known) => Some(&known.snapshot),
-            Self::NotExpected | Self::Unknown { .. } => None,
+            Self::NoRestApi | Self::Unknown { .. } => None,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The Degraded condition: errors that need an administrator.
 
-use super::message::{Part, few, workers};
+use super::clause::{Clause, few, workers};
 use crate::execute::Execution;
 use crate::observe::Observed;
 use crate::plan::{Plan, WaitFor};
@@ -20,25 +20,25 @@ use std::time::Duration;
 pub fn degraded(
     observed: &Observed,
     plan: &Plan,
-    effects: &Execution,
+    last_run: &Execution,
     status: &NodeSetStatus,
     now: Timestamp,
-) -> Vec<Part> {
-    let obstacles = plan.obstacles.iter().map(|obstacle| Part::new(obstacle.category(), chain(obstacle)));
+) -> Vec<Clause> {
+    let obstacles = plan.obstacles.iter().map(|obstacle| Clause::new(obstacle.category(), chain(obstacle)));
     obstacles
         .chain(slurm_unreachable(observed, status, now))
-        .chain(failures(effects))
+        .chain(failures(last_run))
         .chain(lost_jobs(plan))
         .chain(unschedulable(plan, now))
         .collect()
 }
 
-fn slurm_unreachable(observed: &Observed, status: &NodeSetStatus, now: Timestamp) -> Option<Part> {
+fn slurm_unreachable(observed: &Observed, status: &NodeSetStatus, now: Timestamp) -> Option<Clause> {
     let View::Unknown { why, .. } = &observed.slurm else { return None };
     let since = unreachable_since(status)?;
     let text =
         format!("Slurm has been unreachable since {since}, and no worker is removed until it answers: {why}");
-    is_degraded(elapsed(since, now)).then(|| Part::new("SlurmUnreachable", text))
+    is_degraded(elapsed(since, now)).then(|| Clause::new("SlurmUnreachable", text))
 }
 
 /// Zero if `since` is in the future: the clock of the replica that wrote it may be ahead.
@@ -66,7 +66,7 @@ pub fn degraded_in(
 }
 
 /// Workers that no Kubernetes node fits, with the scheduler's message for the first of them.
-fn unschedulable(plan: &Plan, now: Timestamp) -> Option<Part> {
+fn unschedulable(plan: &Plan, now: Timestamp) -> Option<Clause> {
     let long = |since: Timestamp| now.duration_since(since) >= UNSCHEDULABLE_AFTER;
     let pods: Vec<_> = plan
         .workers
@@ -78,7 +78,7 @@ fn unschedulable(plan: &Plan, now: Timestamp) -> Option<Part> {
     let (_, why) = pods.first()?;
     let names: Vec<_> = pods.iter().map(|(name, _)| name.as_str()).collect();
     let text = format!("no Kubernetes node fits {}: {why} ({})", workers(pods.len()), few(&names));
-    Some(Part::new("Unschedulable", text))
+    Some(Clause::new("Unschedulable", text))
 }
 
 /// Since when a worker is unschedulable, and why.
@@ -101,15 +101,15 @@ pub fn unreachable_since(status: &NodeSetStatus) -> Option<Timestamp> {
 }
 
 /// Failed writes; equal messages are shown once, because one cause often fails many objects.
-fn failures(effects: &Execution) -> Option<Part> {
-    let (reason, _) = effects.errors.first()?;
+fn failures(last_run: &Execution) -> Option<Clause> {
+    let (reason, _) = last_run.errors.first()?;
     let mut shown = BTreeSet::new();
     let texts: Vec<_> =
-        effects.errors.iter().map(|(_, text)| text.as_str()).filter(|text| shown.insert(*text)).collect();
-    Some(Part::new(reason, few(&texts)))
+        last_run.errors.iter().map(|(_, text)| text.as_str()).filter(|text| shown.insert(*text)).collect();
+    Some(Clause::new(reason, few(&texts)))
 }
 
-fn lost_jobs(plan: &Plan) -> Option<Part> {
+fn lost_jobs(plan: &Plan) -> Option<Clause> {
     let lost = plan.waiting.iter().filter(|waiting| waiting.for_ == WaitFor::LostJob);
     let pods: Vec<_> = lost.map(|waiting| waiting.pod.as_str()).collect();
     let text = format!(
@@ -118,5 +118,5 @@ fn lost_jobs(plan: &Plan) -> Option<Part> {
         workers(pods.len()),
         few(&pods)
     );
-    (!pods.is_empty()).then(|| Part::new("JobLost", text))
+    (!pods.is_empty()).then(|| Clause::new("JobLost", text))
 }

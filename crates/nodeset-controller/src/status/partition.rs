@@ -94,9 +94,9 @@ mod tests {
     #[case::job_records_name_it(fixture().jobs("gpu", 2).open(&["all"]), Some(("True", "JobRecords", Some(1))))]
     #[case::no_job_record_names_it(fixture().jobs("all", 2).open(&["all"]), Some(("False", "NoJobRecords", Some(1))))]
     #[case::slurm_unreachable(fixture().unknown(), None)]
-    #[case::without_restapi(fixture().view(View::NotExpected), None)]
+    #[case::without_restapi(fixture().view(View::NoRestApi), None)]
     #[case::forced_without_restapi(
-        fixture().view(View::NotExpected).nodeset(set_force_annotation), Some(("False", "Forced", Some(1))))]
+        fixture().view(View::NoRestApi).nodeset(set_force_annotation), Some(("False", "Forced", Some(1))))]
     #[case::forced(
         fixture().jobs("gpu", 2).open(&["gpu"]).nodeset(set_force_annotation), Some(("False", "Forced", Some(1))))]
     #[case::defined_in_extra_conf(

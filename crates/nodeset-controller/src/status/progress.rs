@@ -1,7 +1,7 @@
 //! The Progressing condition: running operations of a NodeSet, and what they wait for.
 
+use super::clause::{Clause, few, workers};
 use super::degraded::unreachable_since;
-use super::message::{Part, few, workers};
 use crate::execute::Execution;
 use crate::observe::{CREATING, Observed};
 use crate::plan::{DeletionWait, Plan, WaitFor};
@@ -19,7 +19,7 @@ pub struct Progress<'a> {
     /// What was planned.
     pub plan: &'a Plan,
     /// The result of the last background run.
-    pub effects: &'a Execution,
+    pub last_run: &'a Execution,
     /// The status with its numbers and the `SlurmReachable` condition set.
     pub status: &'a NodeSetStatus,
     /// The time.
@@ -27,35 +27,9 @@ pub struct Progress<'a> {
 }
 
 impl Progress<'_> {
-    /// Number of workers that are available, registered in Slurm, and not about to be replaced.
-    fn serving(&self) -> usize {
-        let serves = |worker: &&Worker| {
-            worker.is_alive()
-                && !self.is_updated_now(worker)
-                && self.is_available(worker)
-                && self.is_registered(worker)
-        };
-        self.plan.workers.iter().filter(serves).count()
-    }
-
-    /// Whether as many workers as desired serve.
-    pub fn is_complete(&self) -> bool {
-        self.plan.deletion.is_none()
-            && i32::try_from(self.serving()).is_ok_and(|serving| serving >= self.status.desired)
-    }
-
-    /// The message of Ready=True.
-    pub fn ready_message(&self) -> String {
-        let registered = match self.observed.slurm {
-            View::NotExpected => "registration in Slurm is not checked without a RestApi",
-            View::Unknown { .. } | View::Known(_) => "registered in Slurm",
-        };
-        format!("{} of {} workers available, {registered}", self.serving(), self.status.desired)
-    }
-
     /// All running operations, the most important first.
-    pub fn parts(&self) -> Vec<Part> {
-        let parts = [
+    pub fn clauses(&self) -> Vec<Clause> {
+        let clauses = [
             self.deleting(),
             self.creating(),
             self.starting(),
@@ -66,12 +40,12 @@ impl Progress<'_> {
             self.updating(),
             self.waiting_for_others(),
             self.backing_off(),
-            self.effects.waiting.as_ref().map(|why| Part::new("Waiting", format!("writes wait: {why}"))),
+            self.last_run.waiting.as_ref().map(|why| Clause::new("Waiting", format!("writes wait: {why}"))),
         ];
-        parts.into_iter().flatten().collect()
+        clauses.into_iter().flatten().collect()
     }
 
-    fn deleting(&self) -> Option<Part> {
+    fn deleting(&self) -> Option<Clause> {
         let awaited = match self.plan.deletion.as_ref()? {
             DeletionWait::Workers(count) => format!("{} to be removed", workers(*count)),
             DeletionWait::Jobs(1) => "1 job record that still names its partition".to_owned(),
@@ -79,76 +53,80 @@ impl Progress<'_> {
             DeletionWait::Open => "its partition to take no new jobs".to_owned(),
             DeletionWait::Slurm => "Slurm to list the job records that name its partition".to_owned(),
             DeletionWait::Nothing => {
-                return Some(Part::new("Deleting", "the finalizers are being removed".to_owned()));
+                return Some(Clause::new("Deleting", "the finalizers are being removed".to_owned()));
             }
         };
         let text = format!(
             "the deletion waits for {awaited}; annotation {FORCE_DELETE}={TRUE} ends it without waiting"
         );
-        Some(Part::new("Deleting", text))
+        Some(Clause::new("Deleting", text))
     }
 
-    fn creating(&self) -> Option<Part> {
+    fn creating(&self) -> Option<Clause> {
         let count = self.plan.effects.iter().filter(|effect| effect.is_create()).count();
-        (count > 0).then(|| Part::new(CREATING, format!("creating {}", workers(count))))
+        (count > 0).then(|| Clause::new(CREATING, format!("creating {}", workers(count))))
     }
 
-    fn starting(&self) -> Option<Part> {
+    fn starting(&self) -> Option<Clause> {
         let pods = self.pods(|worker| worker.is_alive() && !self.is_available(worker));
-        part("Starting", &pods, "not available yet")
+        clause("Starting", &pods, "not available yet")
     }
 
-    fn registering(&self) -> Option<Part> {
+    fn registering(&self) -> Option<Clause> {
         let pods = self.pods(|worker| worker.is_healthy() && !self.is_registered(worker));
         let what = match self.observed.slurm {
             View::Unknown { .. } => "not known to be registered in Slurm",
-            View::NotExpected | View::Known(_) => "not registered in Slurm",
+            View::NoRestApi | View::Known(_) => "not registered in Slurm",
         };
-        part("Registering", &pods, what)
+        clause("Registering", &pods, what)
     }
 
-    fn waiting_for_slurm(&self) -> Option<Part> {
+    fn waiting_for_slurm(&self) -> Option<Clause> {
         let pods = self.waiting_pods(|awaited| awaited == WaitFor::Slurm);
         let since = unreachable_since(self.status).map(|since| format!(" since {since}")).unwrap_or_default();
         let why = match &self.observed.slurm {
             View::Unknown { why, .. } => format!(": {why}"),
-            View::NotExpected => ", which has no RestApi any more".to_owned(),
+            View::NoRestApi => ", which has no RestApi any more".to_owned(),
             View::Known(_) => String::new(),
         };
-        part("AwaitingSlurm", &pods, &format!("to be removed, waiting for an answer from Slurm{since}{why}"))
+        clause(
+            "AwaitingSlurm",
+            &pods,
+            &format!("to be removed, waiting for an answer from Slurm{since}{why}"),
+        )
     }
 
-    fn draining(&self) -> Option<Part> {
+    fn draining(&self) -> Option<Clause> {
         let pods = self.waiting_pods(|awaited| awaited == WaitFor::Drain);
-        part("Draining", &pods, "draining until no job is left")
+        clause("Draining", &pods, "draining until no job is left")
     }
 
-    fn terminating(&self) -> Option<Part> {
-        part("Ending", &self.pods(|worker| worker.terminating), "terminating")
+    fn terminating(&self) -> Option<Clause> {
+        clause("Ending", &self.pods(|worker| worker.terminating), "terminating")
     }
 
-    fn updating(&self) -> Option<Part> {
+    fn updating(&self) -> Option<Clause> {
         let alive = self.pods(Worker::is_alive).len();
         let outdated = self.pods(|worker| worker.is_alive() && self.is_outdated(worker)).len();
         let text = format!("updating: {} of {} are up to date", alive - outdated, workers(alive));
         let is_one = self.plan.workers.iter().any(|worker| worker.is_alive() && self.is_updated_now(worker));
-        (is_one && self.plan.deletion.is_none()).then(|| Part::new("Updating", text))
+        (is_one && self.plan.deletion.is_none()).then(|| Clause::new("Updating", text))
     }
 
     /// Operations that wait for an administrator or for a scheduled time; they do not count as progress.
-    pub fn postponed(&self) -> Option<Part> {
+    pub fn postponed(&self) -> Option<Clause> {
         self.postponed_update().or_else(|| self.no_node())
     }
 
     /// A node selector that matches no node is easily written, and its NodeSet is ready with 0 workers.
-    fn no_node(&self) -> Option<Part> {
+    fn no_node(&self) -> Option<Clause> {
         let is_daemon = self.observed.nodeset.spec.scaling_mode == ScalingMode::DaemonSet;
         let expects_some = self.plan.deletion.is_none() && self.plan.obstacles.is_empty();
         let text = "no Kubernetes node fits the template".to_owned();
-        (is_daemon && expects_some && self.plan.desired == 0).then(|| Part::new("NoNodeFits", text))
+        (is_daemon && expects_some && self.plan.desired == 0).then(|| Clause::new("NoNodeFits", text))
     }
 
-    fn postponed_update(&self) -> Option<Part> {
+    fn postponed_update(&self) -> Option<Clause> {
         let is_one =
             |worker: &Worker| worker.is_alive() && self.is_outdated(worker) && !self.is_updated_now(worker);
         let outdated = self.pods(is_one);
@@ -157,26 +135,28 @@ impl Progress<'_> {
         }
         match self.strategy() {
             UpdateStrategyType::RollingUpdate => None,
-            UpdateStrategyType::OnDelete => part("Outdated", &outdated, "outdated until the pod is deleted"),
+            UpdateStrategyType::OnDelete => {
+                clause("Outdated", &outdated, "outdated until the pod is deleted")
+            }
             UpdateStrategyType::ScheduledUpdate => {
                 let reservation = find(&self.status.conditions, RESERVATION_CREATED);
                 let when = reservation.filter(|condition| condition.status == "True").map_or_else(
                     || "outdated until a reservation for updates begins".to_owned(),
                     |condition| format!("outdated until reservation {}", condition.message),
                 );
-                part("UpdateScheduled", &outdated, &when)
+                clause("UpdateScheduled", &outdated, &when)
             }
         }
     }
 
-    fn waiting_for_others(&self) -> Option<Part> {
+    fn waiting_for_others(&self) -> Option<Clause> {
         let pods = self.waiting_pods(|awaited| awaited == WaitFor::Others);
-        part("AwaitingOthers", &pods, "to be replaced when enough others are available")
+        clause("AwaitingOthers", &pods, "to be replaced when enough others are available")
     }
 
-    fn backing_off(&self) -> Option<Part> {
+    fn backing_off(&self) -> Option<Clause> {
         let pods = self.waiting_pods(|awaited| matches!(awaited, WaitFor::Backoff(_)));
-        part("BackingOff", &pods, "finished, and will be re-created after a backoff")
+        clause("BackingOff", &pods, "finished, and will be re-created after a backoff")
     }
 
     fn pods(&self, is_one: impl Fn(&Worker) -> bool) -> Vec<String> {
@@ -200,7 +180,7 @@ impl Progress<'_> {
     }
 
     /// Whether a worker is outdated, and will be replaced without further action.
-    fn is_updated_now(&self, worker: &Worker) -> bool {
+    pub fn is_updated_now(&self, worker: &Worker) -> bool {
         self.is_outdated(worker)
             && match self.strategy() {
                 UpdateStrategyType::RollingUpdate => true,
@@ -214,14 +194,14 @@ impl Progress<'_> {
         self.observed.nodeset.spec.effective_update_strategy().type_
     }
 
-    fn is_available(&self, worker: &Worker) -> bool {
+    pub fn is_available(&self, worker: &Worker) -> bool {
         worker.is_ready() && worker.is_available(self.plan.min_ready, self.now)
     }
 
     /// Whether Slurm has the node, as far as is known. A node without evidence because of a recent write still exists.
-    fn is_registered(&self, worker: &Worker) -> bool {
+    pub fn is_registered(&self, worker: &Worker) -> bool {
         match &self.observed.slurm {
-            View::NotExpected => true,
+            View::NoRestApi => true,
             View::Unknown { .. } => worker.was_registered(),
             View::Known(known) => {
                 known.snapshot.nodes.contains_key(&worker.slurm_name)
@@ -232,8 +212,8 @@ impl Progress<'_> {
 }
 
 /// `2 workers are draining (a, b)`.
-fn part(reason: &'static str, pods: &[String], what: &str) -> Option<Part> {
+fn clause(reason: &'static str, pods: &[String], what: &str) -> Option<Clause> {
     let are = if pods.len() == 1 { "is" } else { "are" };
     let text = format!("{} {are} {what} ({})", workers(pods.len()), few(pods));
-    (!pods.is_empty()).then(|| Part::new(reason, text))
+    (!pods.is_empty()).then(|| Clause::new(reason, text))
 }

@@ -147,7 +147,7 @@ fn slurm_nodes_are_counted_by_state(#[case] states: &[&str], #[case] expected: [
 #[test]
 fn without_restapi_slurm_counts_are_zero_and_slurm_reachable_is_removed() {
     let before = NodeSetStatus { slurm_idle: 7, ..NodeSetStatus::default() };
-    let status = status_of(&with_status(replicas(2).workers(2), before).view(View::NotExpected));
+    let status = status_of(&with_status(replicas(2).workers(2), before).view(View::NoRestApi));
     assert_eq!((slurm(&status), find(&status.conditions, SLURM_REACHABLE)), ([0; 4], None));
     assert_eq!(condition(&status, READY).0, "True", "{status:?}");
 }
@@ -219,7 +219,7 @@ fn status_is_unchanged_while_nothing_changes(
 #[case::draining(replicas(1).workers(2).slurm("gpu-1", &["ALLOCATED", "DRAIN"], "slurm-operator: scale-in"))]
 #[case::registering(replicas(2).workers(2).without_slurm_node("gpu-1"))]
 #[case::slurm_unreachable(replicas(1).workers(2).unknown())]
-#[case::without_restapi(replicas(2).workers(2).view(View::NotExpected))]
+#[case::without_restapi(replicas(2).workers(2).view(View::NoRestApi))]
 #[case::too_many_replicas(replicas(100_000).workers(2))]
 fn restart_keeps_the_status_until_slurm_is_polled(#[case] fixture: Fixture) {
     let before = status_of(&fixture);

@@ -1,5 +1,5 @@
 use super::*;
-use crate::slurm::{ClusterDeps, Connect, KeyError};
+use crate::slurm::{ClientFactory, ClusterDeps, KeyError};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use kube::runtime::reflector;
@@ -132,7 +132,7 @@ fn cached_hash_of_a_secret_is_invalidated_before_its_change_is_emitted() {
 /// Never connects to Slurm.
 struct NoSlurm;
 
-impl Connect for NoSlurm {
+impl ClientFactory for NoSlurm {
     fn signing_key<'a>(&'a self, _: &'a Controller) -> BoxFuture<'a, Result<SigningKey, KeyError>> {
         futures::future::pending().boxed()
     }
@@ -168,7 +168,7 @@ fn members() -> ClusterMembers {
     let clusters = Clusters::new(ClusterDeps {
         controllers: controllers.clone(),
         restapis: store_of(vec![]),
-        connect: Box::new(NoSlurm),
+        client_factory: Box::new(NoSlurm),
         clock: Arc::new(|| jiff::Timestamp::UNIX_EPOCH),
         spawn: Box::new(|_| {}),
     });

@@ -97,7 +97,7 @@ async fn unmarked_pod_is_deleted_only_if_slurm_has_no_node_of_its_name(
 
 #[rstest]
 #[case::not_needed(Evidence::NotNeeded, true)]
-#[case::restapi_exists(Evidence::SlurmNotExpected, false)]
+#[case::restapi_exists(Evidence::NoRestApi, false)]
 #[tokio::test(start_paused = true)]
 async fn delete_without_a_node_as_evidence_sends_no_request_to_slurm(
     #[case] evidence: Evidence,
@@ -119,7 +119,7 @@ async fn without_restapi_only_deletes_that_expect_no_slurm_are_sent() {
     fixture.reached.restapis.apply_watcher_event(&Event::Delete(fixture::restapi()));
     sleep(seconds(120)).await;
     let pod = fixture.put_pod("w-0", &json!({}));
-    fixture.perform(vec![delete(&pod, Evidence::SlurmNotExpected)]).await;
+    fixture.perform(vec![delete(&pod, Evidence::NoRestApi)]).await;
     assert!(fixture.is_terminating("w-0"));
     let other = fixture.put_pod("w-1", &json!({}));
     fixture.perform(vec![delete(&other, Evidence::Absent("w-1".to_owned()))]).await;

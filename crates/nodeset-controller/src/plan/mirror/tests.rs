@@ -29,7 +29,7 @@ fn unreachable(fixture: Fixture, seconds: u64) -> Fixture {
 
 /// The same, and the RestApi was deleted since.
 fn without_restapi(fixture: Fixture, seconds: u64) -> Fixture {
-    unreachable(fixture, seconds).view(View::NotExpected)
+    unreachable(fixture, seconds).view(View::NoRestApi)
 }
 
 /// The change of the label of `gpu-0`.

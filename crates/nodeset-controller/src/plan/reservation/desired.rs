@@ -1,7 +1,7 @@
 //! The desired reservation of a NodeSet: parsed from its spec, and compared with the one in Slurm.
 
 use super::record::{Recorded, ReservationRecord, minutes_of};
-use crate::plan::update::reservation_name;
+use super::reservation_name;
 use jiff::{SignedDuration, Timestamp};
 use slinky_api::TypeMismatch;
 use slinky_api::v1beta1::{NodeSet, ScheduledUpdate};

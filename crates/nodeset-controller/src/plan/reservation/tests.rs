@@ -164,7 +164,7 @@ fn request_follows_the_spec() {
 #[case::created_with_finalizer(Scheduled::plain().with_finalizer(), false, &[CREATE])]
 #[case::not_while_slurm_is_unreachable(Scheduled(Scheduled::plain().0.unknown()), false, &[])]
 #[case::not_before_reservations_are_listed(Scheduled::plain().known(|known| known.reservations = None), false, &[])]
-#[case::not_when_slurm_is_not_expected(Scheduled(Scheduled::plain().0.view(View::NotExpected)), false, &[])]
+#[case::not_when_slurm_is_not_expected(Scheduled(Scheduled::plain().0.view(View::NoRestApi)), false, &[])]
 #[case::not_without_registered_nodes(Scheduled::plain().known(|known| known.nodes.clear()), false, &[])]
 #[case::not_while_a_node_is_uncertain(Scheduled::plain().with_finalizer().known(|known| { known.nodes.remove("gpu-1"); })
     .doubting("gpu-1"), false, &[])]
@@ -286,7 +286,7 @@ fn foreign_reservation_is_not_changed(#[case] scheduled: Scheduled, #[case] obst
 #[case::absent(Scheduled::plain().with_finalizer(), &[r#"set finalizers ["other", "nodeset.slinky.slurm.net/workers"]"#])]
 #[case::slurm_is_unreachable(Scheduled(Scheduled::plain().with_finalizer().0.unknown()), &[])]
 #[case::not_listed(Scheduled::plain().with_finalizer().known(|known| known.reservations = None), &[])]
-#[case::slurm_is_not_expected(Scheduled(Scheduled::plain().with_finalizer().0.view(View::NotExpected)), &[r#"set finalizers ["other", "nodeset.slinky.slurm.net/workers"]"#])]
+#[case::slurm_is_not_expected(Scheduled(Scheduled::plain().with_finalizer().0.view(View::NoRestApi)), &[r#"set finalizers ["other", "nodeset.slinky.slurm.net/workers"]"#])]
 #[case::never_created(Scheduled::plain(), &[])]
 fn another_strategy_deletes_the_reservation_then_the_finalizer(
     #[case] scheduled: Scheduled,
@@ -322,7 +322,7 @@ fn deleted_nodeset_deletes_its_reservation(#[case] has_controller: bool, #[case]
         "the reservation stays until the finalizers are removed"
     );
     if !has_controller {
-        (scheduled.0.observed.controller, scheduled.0.observed.slurm) = (None, View::NotExpected);
+        (scheduled.0.observed.controller, scheduled.0.observed.slurm) = (None, View::NoRestApi);
     }
     assert_eq!(
         remove_finalizers(&scheduled.0.observed).iter().map(summarize).collect::<Vec<_>>(),

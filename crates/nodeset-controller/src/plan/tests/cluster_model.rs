@@ -112,7 +112,7 @@ impl ClusterModel {
     fn has_evidence(&mut self, evidence: &Evidence) -> bool {
         match evidence {
             Evidence::NotNeeded => true,
-            Evidence::SlurmNotExpected => matches!(self.fixture.observed.slurm, View::NotExpected),
+            Evidence::NoRestApi => matches!(self.fixture.observed.slurm, View::NoRestApi),
             Evidence::Absent(node) => !self.nodes().contains_key(node),
             Evidence::Drained(node) => self.nodes().get(node).is_some_and(Node::is_drained),
         }

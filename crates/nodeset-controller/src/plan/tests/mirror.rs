@@ -162,7 +162,7 @@ fn uncertain(mut fixture: Fixture) -> Fixture {
 #[case::not_listed(|fixture: Fixture| fixture.without_slurm_node("gpu-0"))]
 #[case::written_to_since_the_snapshot(uncertain)]
 #[case::unreachable(Fixture::unknown)]
-#[case::restapi_deleted(|fixture: Fixture| fixture.view(View::NotExpected))]
+#[case::restapi_deleted(|fixture: Fixture| fixture.view(View::NoRestApi))]
 fn mirrored_values_stay_while_the_node_is_not_observed(#[case] change: fn(Fixture) -> Fixture) {
     let mut pod = with_states(&["Allocated", "Drain"]);
     merge(&mut pod, &protected());

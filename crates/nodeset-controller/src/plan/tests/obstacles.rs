@@ -2,7 +2,7 @@
 
 use crate::plan::fixture::Fixture;
 use crate::plan::testing::merge;
-use crate::plan::{Obstacle, Plan};
+use crate::plan::{NodeSetObstacle, Obstacle, Plan};
 use crate::slurm::View;
 use operator_runtime::MissingReference;
 use operator_runtime::error::chain;
@@ -55,11 +55,11 @@ fn with_reservation_finalizer(fixture: Fixture) -> Fixture {
     Fixture::new(&json!({ "scalingMode": "DaemonSet", "template": { "spec": { "nodeSelector": { "a": "b" } } } }))
         .worker("gpu-x", &daemon(&json!({}))).slurm("node-a", &["IDLE"], "")
 )]
-#[case::with_an_unused_reservation_finalizer(with_reservation_finalizer(Fixture::new(&json!({ "replicas": 1 })).workers(1)).view(View::NotExpected))]
+#[case::with_an_unused_reservation_finalizer(with_reservation_finalizer(Fixture::new(&json!({ "replicas": 1 })).workers(1)).view(View::NoRestApi))]
 fn missing_controller_blocks_all_effects(#[case] mut fixture: Fixture) {
     assert!(!fixture.effects().is_empty(), "there are effects while the Controller exists");
     let controller = fixture.observed.controller.take();
-    for change in [Fixture::unknown, |fixture: Fixture| fixture.view(View::NotExpected), |fixture| fixture] {
+    for change in [Fixture::unknown, |fixture: Fixture| fixture.view(View::NoRestApi), |fixture| fixture] {
         let plan = fixture.plan();
         assert!(plan.effects.is_empty(), "{:?}", plan.effects);
         assert_eq!(texts(&plan), ["Controller slurm does not exist"]);
@@ -134,7 +134,7 @@ fn pod_build_error_does_not_block_other_nodes() {
         .host("node-b", &named);
     let plan = fixture.plan();
     assert_eq!(fixture.effects(), others);
-    assert!(matches!(plan.obstacles.as_slice(), [Obstacle::Build(_)]), "{:?}", plan.obstacles);
+    assert!(matches!(plan.obstacles.as_slice(), [Obstacle::Invalid(_)]), "{:?}", plan.obstacles);
     assert!(texts(&plan)[0].contains("node-b"), "{:?}", texts(&plan));
 }
 
@@ -144,5 +144,8 @@ fn invalid_schedule_does_not_block_creation() {
     let strategy = json!({ "type": "ScheduledUpdate", "scheduledUpdate": { "startTime": "noon" } });
     let fixture = Fixture::new(&json!({ "replicas": 2, "updateStrategy": strategy })).workers(1);
     assert_eq!(fixture.effects(), ["create gpu-1"]);
-    assert!(matches!(fixture.plan().obstacles.as_slice(), [Obstacle::Schedule(_)]));
+    assert!(matches!(
+        fixture.plan().obstacles.as_slice(),
+        [Obstacle::Specific(NodeSetObstacle::Schedule(_))]
+    ));
 }

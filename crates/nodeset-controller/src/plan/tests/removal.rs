@@ -75,14 +75,14 @@ fn node_written_to_since_the_snapshot_is_no_evidence() {
 
 #[test]
 fn pods_are_deleted_without_drain_when_no_slurm_is_expected() {
-    let fixture = Fixture::new(&json!({ "replicas": 0 })).worker("gpu-0", &json!({})).view(View::NotExpected);
+    let fixture = Fixture::new(&json!({ "replicas": 0 })).worker("gpu-0", &json!({})).view(View::NoRestApi);
     assert_eq!(fixture.effects(), ["delete gpu-0 (Surplus, no slurm)"]);
 }
 
 #[test]
 fn registered_worker_waits_for_missing_restapi() {
     let fixture =
-        Fixture::new(&json!({ "replicas": 0 })).worker("gpu-0", &registered("Idle")).view(View::NotExpected);
+        Fixture::new(&json!({ "replicas": 0 })).worker("gpu-0", &registered("Idle")).view(View::NoRestApi);
     assert!(fixture.effects().is_empty(), "{:?}", fixture.effects());
 }
 
@@ -91,7 +91,7 @@ fn worker_created_since_the_restapi_vanished_may_have_a_job() {
     let fixture = Fixture::new(&json!({ "replicas": 1 }))
         .worker("gpu-0", &registered("Idle"))
         .worker("gpu-1", &json!({}))
-        .view(View::NotExpected);
+        .view(View::NoRestApi);
     assert!(fixture.effects().is_empty(), "{:?}", fixture.effects());
     assert_eq!(
         (fixture.plan().waiting[0].pod.as_str(), fixture.plan().waiting[0].for_),

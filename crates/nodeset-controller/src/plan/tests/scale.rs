@@ -2,7 +2,7 @@
 
 use crate::plan::fixture::Fixture;
 use crate::plan::update::Allowance;
-use crate::plan::{Obstacle, WaitFor};
+use crate::plan::{NodeSetObstacle, Obstacle, WaitFor};
 use rstest::rstest;
 use serde_json::json;
 use slurm_rest::Deadline;
@@ -42,7 +42,7 @@ fn excessive_replicas_are_rejected_without_effects() {
     let fixture = Fixture::new(&json!({ "replicas": 2_000_000_000 })).workers(2);
     let plan = fixture.plan();
     assert!(plan.effects.is_empty(), "{:?}", plan.effects);
-    assert!(matches!(plan.obstacles.as_slice(), [Obstacle::Replicas(_)]));
+    assert!(matches!(plan.obstacles.as_slice(), [Obstacle::Specific(NodeSetObstacle::Replicas(_))]));
 }
 
 #[test]
@@ -197,7 +197,7 @@ fn template_error_is_reported_and_workers_stay() {
     let fixture = Fixture::new(&json!({ "replicas": 3, "extraConf": "Weight10" })).workers(2);
     let plan = fixture.plan();
     assert!(plan.effects.is_empty(), "{:?}", plan.effects);
-    assert!(matches!(plan.obstacles.as_slice(), [Obstacle::Build(_)]), "{:?}", plan.obstacles);
+    assert!(matches!(plan.obstacles.as_slice(), [Obstacle::Invalid(_)]), "{:?}", plan.obstacles);
 }
 
 #[test]

@@ -219,7 +219,7 @@ fn unhealthy_worker_is_replaced_first_whatever_its_age(#[case] healthy: i64, #[c
 
 #[test]
 fn workers_are_not_unregistered_when_no_slurm_is_expected() {
-    let fixture = fixture(2, &json!(1), &[json!({}), json!({})]).view(crate::slurm::View::NotExpected);
+    let fixture = fixture(2, &json!(1), &[json!({}), json!({})]).view(crate::slurm::View::NoRestApi);
     assert!(fixture.effects().is_empty(), "{:?}", fixture.effects());
     assert_eq!(fixture.plan().requeue_after, None);
 }

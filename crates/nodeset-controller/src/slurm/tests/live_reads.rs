@@ -70,7 +70,7 @@ async fn live_list_during_backoff_sends_no_request() {
 #[tokio::test(start_paused = true)]
 async fn live_list_without_restapi_is_not_expected() {
     let mut fixture = Fixture::without_restapi(&["a"]);
-    fixture.wait_until("not expected", |view| matches!(view, View::NotExpected)).await;
+    fixture.wait_until("not expected", |view| matches!(view, View::NoRestApi)).await;
     assert_eq!(state(&fixture.cluster().list_nodes_live().await), "not expected");
 }
 

@@ -45,7 +45,7 @@ async fn deleted_restapi_makes_the_cluster_unknown_at_once_and_restarts_the_minu
     assert!(!fixture.view().is_not_polled_yet(), "it had one");
     advance(57).await;
     assert_eq!(state(&fixture.view()), "unknown");
-    assert!(fixture.wait_until("not expected", |view| matches!(view, View::NotExpected)).await < seconds(5));
+    assert!(fixture.wait_until("not expected", |view| matches!(view, View::NoRestApi)).await < seconds(5));
     assert!(fixture.cluster().update_nodes(&["a"], &slurm_rest::NodeUpdate::Resume).await.is_err());
 }
 

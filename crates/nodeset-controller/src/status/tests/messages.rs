@@ -71,7 +71,7 @@ const RESERVATION_MESSAGE: &str =
 #[case::removal_while_slurm_is_unreachable(replicas(0).worker("gpu-0", &registered("Idle")).unknown(), "AwaitingSlurm",
     "1 worker is to be removed, waiting for an answer from Slurm since 2023-03-28T11:40:00Z: slurmrestd cannot be reached (gpu-0)")]
 #[case::removal_after_the_restapi_was_deleted(
-    replicas(0).worker("gpu-0", &registered("Idle")).view(View::NotExpected), "AwaitingSlurm",
+    replicas(0).worker("gpu-0", &registered("Idle")).view(View::NoRestApi), "AwaitingSlurm",
     "1 worker is to be removed, waiting for an answer from Slurm, which has no RestApi any more (gpu-0)")]
 #[case::deletion_waits_for_workers(replicas(2).workers(1).slurm("gpu-0", &["IDLE"], "").nodeset(being_deleted), "Deleting",
     "the deletion waits for 1 worker to be removed; annotation nodeset.slinky.slurm.net/force-delete=true ends it without \

@@ -1,6 +1,6 @@
 //! Who took a Slurm node out of service, and whether the operator may put it back.
 
-use super::cordon_reason::is_ours;
+use super::drain_reason::is_ours;
 use super::effect::{Drain, Undo};
 use crate::worker::Worker;
 use slurm_rest::{Node, NodeState};
@@ -43,7 +43,7 @@ fn has_registered_since(node: &Node) -> bool {
 
 /// Whether the operator may drain the node: the reason is empty or ours, and slurmctld did not set it down as not
 /// responding.
-pub fn is_free(node: &Node) -> bool {
+pub fn may_drain(node: &Node) -> bool {
     (node.reason.is_empty() || is_ours(&node.reason))
         && !(node.is(&NodeState::Down) && node.reason.contains(NOT_RESPONDING))
 }

@@ -25,7 +25,7 @@ pub enum KeyError {
 }
 
 /// Creates clients of a slurmrestd.
-pub trait Connect: Send + Sync + 'static {
+pub trait ClientFactory: Send + Sync + 'static {
     /// The key that signs tokens for the cluster of this Controller.
     fn signing_key<'a>(&'a self, controller: &'a Controller) -> BoxFuture<'a, Result<SigningKey, KeyError>>;
 
@@ -34,14 +34,14 @@ pub trait Connect: Send + Sync + 'static {
 }
 
 /// Over HTTP, with the key from the Secret that the Controller refers to.
-pub struct HttpConnect {
+pub struct HttpClientFactory {
     /// Reads the Secret.
     pub client: Client,
     /// For the times in tokens.
     pub clock: Clock,
 }
 
-impl Connect for HttpConnect {
+impl ClientFactory for HttpClientFactory {
     fn signing_key<'a>(&'a self, controller: &'a Controller) -> BoxFuture<'a, Result<SigningKey, KeyError>> {
         Box::pin(async move {
             let namespace = controller.namespace().unwrap_or_default();

@@ -5,14 +5,14 @@ const MOST_NAMES: usize = 3;
 
 /// One clause of a condition's message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct Clause {
     /// The condition's reason, if this is the first clause.
     pub reason: &'static str,
     /// Its text.
     pub text: String,
 }
 
-impl Part {
+impl Clause {
     /// A clause.
     pub const fn new(reason: &'static str, text: String) -> Self {
         Self { reason, text }
@@ -20,10 +20,10 @@ impl Part {
 }
 
 /// Joins all clauses; the first one gives the reason. `None` without clauses.
-pub fn joined(parts: Vec<Part>) -> Option<Part> {
-    let reason = parts.first()?.reason;
-    let texts: Vec<_> = parts.into_iter().map(|part| part.text).collect();
-    Some(Part::new(reason, texts.join("; ")))
+pub fn joined(clauses: Vec<Clause>) -> Option<Clause> {
+    let reason = clauses.first()?.reason;
+    let texts: Vec<_> = clauses.into_iter().map(|clause| clause.text).collect();
+    Some(Clause::new(reason, texts.join("; ")))
 }
 
 /// `1 worker`, `2 workers`.
