@@ -8,7 +8,7 @@ use crate::events::{Published, condition_events, plan_events};
 use crate::execute::{Bases, Coordination, Executor, Failure, PlannedWrites, apply_children, mirror_pods};
 use crate::observe::{Sources, observe};
 use crate::plan::plan;
-use crate::runner::{Runner, readiness};
+use crate::runner::Runner;
 use crate::slurm::ClusterKey;
 use crate::status::{postpone, status, status_changes_in};
 use crate::timing::{METADATA_CHECK, RECONCILE_PAUSE, RESYNC_INTERVAL, remaining};
@@ -174,7 +174,8 @@ async fn converge(nodeset: Arc<NodeSet>, context: Arc<Context>) -> Result<Action
         return Ok(Action::await_change());
     }
     let now = now();
-    let readiness = readiness(&nodeset, executor);
+    // Before the cache is read: what it has seen by now is part of what is read.
+    let seen = executor.bases.seen(&nodeset.uid().unwrap_or_default());
     let observed = observe(&nodeset, sources).await;
     let mut plan = plan(&observed, now);
     let children = plan.children.take();
@@ -186,7 +187,7 @@ async fn converge(nodeset: Arc<NodeSet>, context: Arc<Context>) -> Result<Action
     for event in events {
         context.scope.events().publish(nodeset.as_ref(), event);
     }
-    let cache_catches_up = context.runner.start(PlannedWrites::of(&observed, &plan), readiness);
+    let cache_catches_up = context.runner.start(PlannedWrites::of(&observed, &plan), seen);
     let mut execution = context.runner.last_execution(&nodeset);
     let mirror_retry = context.requeue_mirrors(&nodeset, &failed_mirrors);
     execution.errors.extend(failed_mirrors.into_iter().map(|failure| (failure.category, failure.message)));

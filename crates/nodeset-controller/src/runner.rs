@@ -41,24 +41,6 @@ struct Run {
     last: Execution,
 }
 
-/// Whether a plan made from the cache may be executed.
-pub enum Readiness {
-    /// Now, with this basis; without one the expectations service decides whether a live view is needed.
-    Now(Option<Basis>),
-    /// When the cache has caught up with the last batch, at the latest after this time.
-    Later(Duration),
-}
-
-/// Whether a plan that is about to be made from the cache may be executed. Call it before the cache is read: what the cache
-/// has seen by then is part of what is read.
-pub fn readiness(nodeset: &NodeSet, executor: &Executor) -> Readiness {
-    match executor.bases.seen(&nodeset.uid().unwrap_or_default()) {
-        SeenByCache::Everything(basis) => Readiness::Now(Some(basis)),
-        SeenByCache::Waiting(left) => Readiness::Later(left),
-        SeenByCache::Unknown => Readiness::Now(None),
-    }
-}
-
 /// Executes planned writes; where the expectations service asks for a fresh view, plans again from a live one. `clock` gives
 /// the time of these plans.
 pub async fn execute_planned(
@@ -138,13 +120,13 @@ impl Runner {
         self.runs.with(nodeset, |run| run.last.clone())
     }
 
-    /// Starts a run, unless one of this NodeSet is active: its end enqueues the NodeSet. Returns when to try again if the
-    /// cache is behind.
-    pub fn start(self: &Arc<Self>, writes: Option<PlannedWrites>, readiness: Readiness) -> Option<Duration> {
+    /// Starts a run of writes that were planned from the cache, which had `seen` this much of the last batch. One that is
+    /// active is not disturbed: its end enqueues the NodeSet. Returns when to try again if the cache is behind.
+    pub fn start(self: &Arc<Self>, writes: Option<PlannedWrites>, seen: SeenByCache) -> Option<Duration> {
         let mut writes = writes?;
-        match readiness {
-            Readiness::Now(basis) => writes.basis = basis,
-            Readiness::Later(left) => return Some(left),
+        match seen.basis() {
+            Ok(basis) => writes.basis = basis,
+            Err(left) => return Some(left),
         }
         let nodeset = writes.nodeset.clone();
         let was_active = self.runs.with(nodeset.as_ref(), |run| std::mem::replace(&mut run.active, true));

@@ -62,6 +62,18 @@ pub enum SeenByCache {
     Unknown,
 }
 
+impl SeenByCache {
+    /// The basis of a plan that is made from the cache; without one the expectations service decides whether a live view is
+    /// needed. The error says how long the plan has to wait for the cache at most.
+    pub fn basis(self) -> Result<Option<Basis>, Duration> {
+        match self {
+            Self::Everything(basis) => Ok(Some(basis)),
+            Self::Unknown => Ok(None),
+            Self::Waiting(left) => Err(left),
+        }
+    }
+}
+
 /// The last batch of each NodeSet, and the recent changes that the watch of pods delivered. One per watch.
 #[derive(Debug, Default)]
 pub struct Bases(Mutex<Inner>);

@@ -5,12 +5,13 @@ use crate::execute::{Executor, PlannedWrites, mirror_pods};
 use crate::fixture::{self, Reached};
 use crate::observe::{Sources, observe};
 use crate::plan::{Plan, plan};
-use crate::runner::{Readiness, execute_planned, readiness};
+use crate::runner::execute_planned;
 use expectations::{Limits, Predecessor};
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::ResourceExt;
 use kube::runtime::watcher::Event;
 use slinky_api::v1beta1::NodeSet;
 use slurm_fake::FakeSlurm;
@@ -104,7 +105,7 @@ impl Process {
         clock: fn(i64) -> Timestamp,
     ) -> Option<Plan> {
         let nodeset = self.nodesets.store().state().into_iter().next()?;
-        let readiness = readiness(&nodeset, &self.executor);
+        let seen = self.executor.bases.seen(&nodeset.uid().unwrap_or_default());
         let observed = observe(&nodeset, &self.sources).await;
         let plan = plan(&observed, now);
         if let Some(revision) = plan.children.as_ref().and_then(|children| children.revision.clone()) {
@@ -114,8 +115,7 @@ impl Process {
         let mirrored = mirror_pods(&plan.pod_mirrors, &self.sources.client, NAMESPACE);
         let _ = timeout(Duration::from_secs(30), mirrored).await;
         let idle = self.run.as_ref().is_none_or(JoinHandle::is_finished);
-        if let (true, Some(mut writes), Readiness::Now(basis)) =
-            (idle, PlannedWrites::of(&observed, &plan), readiness)
+        if let (true, Some(mut writes), Ok(basis)) = (idle, PlannedWrites::of(&observed, &plan), seen.basis())
         {
             writes.basis = basis;
             let (sources, executor) = (self.sources.clone(), self.executor.clone());
