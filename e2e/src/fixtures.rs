@@ -12,27 +12,35 @@ use slinky_api::v1beta1::Controller;
 /// The Controller of [`apply_controller`].
 pub const CONTROLLER: &str = "slurm";
 
+/// Name, key and value of each Secret of [`apply_keys`].
+const KEYS: [(&str, &str, &str); 2] = [("auth", "slurm.key", "slurm-key"), ("tokens", "jwt.key", "jwt-key")];
+
 /// Applies a Secret with these keys and values.
 pub async fn apply_secret(env: &TestEnv, name: &str, content: &[(&str, &str)]) -> Result<Secret> {
     env.apply(name, json!({ "data": secret_data(content) })).await
 }
 
-/// Deletes a Secret that an object refers to, applies it without the referenced key and then as it was; fails unless the
-/// object reports both.
-pub async fn ensure_missing_key_is_reported<K: Object>(
-    env: &TestEnv,
-    object: &str,
-    secret: &str,
-    (key, value): (&str, &str),
-) -> Result<()> {
-    env.delete::<Secret>(secret).await?;
-    let message = env.wait_for_degraded::<K>(object, "SecretMissing").await?;
-    ensure!(message.contains(&format!("Secret {secret} does not exist")), "{message}");
-    apply_secret(env, secret, &[("another", value)]).await?;
-    let message = env.wait_for_degraded::<K>(object, "SecretKeyMissing").await?;
-    ensure!(message.contains(&format!("Secret {secret} has no key {key:?}")), "{message}");
-    apply_secret(env, secret, &[(key, value)]).await?;
-    env.wait_for_ready_reason::<K>(object, "RollingOut").await?;
+/// Applies the Secrets with the keys of daemons.
+pub async fn apply_keys(env: &TestEnv) -> Result<()> {
+    for (secret, key, value) in KEYS {
+        apply_secret(env, secret, &[(key, value)]).await?;
+    }
+    Ok(())
+}
+
+/// Deletes each Secret of [`apply_keys`], applies it without its key and then as it was; fails unless the object that refers
+/// to them reports both.
+pub async fn ensure_missing_keys_are_reported<K: Object>(env: &TestEnv, object: &str) -> Result<()> {
+    for (secret, key, value) in KEYS {
+        env.delete::<Secret>(secret).await?;
+        let text = format!("Secret {secret} does not exist");
+        env.ensure_degraded::<K>(object, "SecretMissing", &text).await?;
+        apply_secret(env, secret, &[("another", value)]).await?;
+        let text = format!("Secret {secret} has no key {key:?}");
+        env.ensure_degraded::<K>(object, "SecretKeyMissing", &text).await?;
+        apply_secret(env, secret, &[(key, value)]).await?;
+        env.wait_for_ready_reason::<K>(object, "RollingOut").await?;
+    }
     Ok(())
 }
 
@@ -66,6 +74,40 @@ pub fn foreign_workload_spec(labels: &Value) -> Value {
     let pod = json!({ "containers": [{ "name": "theirs", "image": "theirs" }] });
     let template = json!({ "metadata": { "labels": labels }, "spec": pod });
     json!({ "replicas": 0, "selector": { "matchLabels": labels }, "template": template })
+}
+
+/// Waits until an object reports these children of another owner, in a condition and in an Event. `sentences` are those of
+/// [`TestEnv::foreign_owner_message`]; returns the condition's message.
+pub async fn ensure_foreign_owners_are_reported<K: Object>(
+    env: &TestEnv,
+    object: &str,
+    sentences: &[String],
+) -> Result<String> {
+    let message = env.wait_for_degraded::<K>(object, "ForeignOwner").await?;
+    for sentence in sentences {
+        ensure!(message.contains(sentence), "the condition has no {sentence:?}: {message}");
+    }
+    env.wait_for_event(object, "ForeignOwner").await?;
+    Ok(message)
+}
+
+/// Changes the replicas of a Deployment or StatefulSet and then deletes it; fails unless its controller reverts both.
+pub async fn ensure_workload_is_restored<K: Object>(env: &TestEnv, name: &str) -> Result<()> {
+    let replicas = |workload: &K| json!(workload)["spec"]["replicas"].clone();
+    let before = replicas(&env.get(name).await?);
+    let changed = env.patch_spec(name, json!({ "replicas": 7 })).await?;
+    ensure!(replicas(&changed) != before, "the replicas were not changed");
+    env.wait_until(name, |workload| replicas(workload) == before).await?;
+    env.ensure_recreated::<K>(name).await?;
+    Ok(())
+}
+
+/// Fails unless the spec of an object has changed exactly once between two observations.
+pub fn ensure_changed_once<K: Object>(before: &K, after: &K) -> Result<()> {
+    let generations = (before.meta().generation, after.meta().generation);
+    let is_next = matches!(generations, (Some(before), Some(after)) if after == before + 1);
+    ensure!(is_next, "generations of {} {}: {generations:?}", K::kind(&()), after.name_any());
+    Ok(())
 }
 
 /// Fails unless an object has one owner, which controls it.

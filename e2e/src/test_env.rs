@@ -6,12 +6,13 @@ use crate::{TestNamespace, audit, client, eventually};
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use k8s_openapi::api::events::v1::Event;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, OwnerReference};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use operator_runtime::apply::Object;
 use serde_json::{Value, json};
 use slinky_api::conditions;
+use std::fmt::Debug;
 use std::path::PathBuf;
 use std::time::Duration;
 use tokio::time::sleep;
@@ -90,6 +91,14 @@ impl TestEnv {
         Ok(self.api().patch(name, &params, &Patch::Apply(&object)).await?)
     }
 
+    /// Creates an object as another operator does, without server-side apply; `content` has everything but the name.
+    pub async fn create_as_other_operator<K: Object>(&self, name: &str, content: Value) -> Result<K> {
+        let mut object = content;
+        object["metadata"]["name"] = json!(name);
+        let params = PostParams { field_manager: Some("manager".to_owned()), ..PostParams::default() };
+        Ok(self.api().create(&params, &serde_json::from_value(object)?).await?)
+    }
+
     /// Merges fields into an object; `null` removes a field.
     pub async fn patch<K: Object>(&self, name: &str, fields: Value) -> Result<K> {
         Ok(self.api().patch(name, &PatchParams::default(), &Patch::Merge(fields)).await?)
@@ -151,6 +160,14 @@ impl TestEnv {
         Ok(degraded.message)
     }
 
+    /// Waits until the object's current generation is degraded for this reason, and fails unless the condition's message
+    /// contains `text`.
+    pub async fn ensure_degraded<K: Object>(&self, name: &str, reason: &str, text: &str) -> Result<()> {
+        let message = self.wait_for_degraded::<K>(name, reason).await?;
+        ensure!(message.contains(text), "the condition has no {text:?}: {message}");
+        Ok(())
+    }
+
     /// Waits until the object's current generation is degraded for this reason with a message that contains `text`.
     pub async fn wait_for_degraded_message<K: Object>(
         &self,
@@ -184,6 +201,13 @@ impl TestEnv {
         self.wait_until(name, |object: &K| object.uid() != uid).await
     }
 
+    /// Deletes an object, and waits until its controller has created another one in its place.
+    pub async fn ensure_recreated<K: Object>(&self, name: &str) -> Result<K> {
+        let deleted = self.get::<K>(name).await?;
+        self.delete::<K>(name).await?;
+        self.wait_for_replacement(name, deleted.uid()).await
+    }
+
     /// Waits until an object no longer exists.
     pub async fn wait_until_deleted<K: Object>(&self, name: &str) -> Result<()> {
         self.wait_until_deleted_within::<K>(name, SOON).await
@@ -213,6 +237,13 @@ impl TestEnv {
     /// Waits for an Event about the object of that name, and returns its note.
     pub async fn wait_for_event_note(&self, name: &str, reason: &str) -> Result<String> {
         self.wait_for_event(name, reason).await?.note.context("an event without note")
+    }
+
+    /// Waits for an Event about the object of that name, and fails unless its note contains `text`.
+    pub async fn ensure_event_note(&self, name: &str, reason: &str, text: &str) -> Result<()> {
+        let note = self.wait_for_event_note(name, reason).await?;
+        ensure!(note.contains(text), "the Event has no {text:?}: {note}");
+        Ok(())
     }
 
     /// The controller's requests to the API server so far, without watches.
@@ -251,6 +282,20 @@ impl TestEnv {
         Ok(())
     }
 
+    /// Waits until the controller is idle, then fails if it sends any request but watches, or if a restart makes it write
+    /// anything or changes the result of `observe`.
+    pub async fn ensure_idle_and_unchanged_by_restart<T: Debug + PartialEq>(
+        &mut self,
+        observe: impl AsyncFn(&Self) -> Result<T>,
+    ) -> Result<()> {
+        self.ensure_idle().await?;
+        let before = observe(self).await?;
+        self.ensure_restart_writes_nothing().await?;
+        let after = observe(self).await?;
+        ensure!(after == before, "a restart changed {before:?} to {after:?}");
+        Ok(())
+    }
+
     /// Reports a pod as running and ready, as a kubelet does; the cluster may have none.
     pub async fn mark_pod_ready(&self, name: &str) -> Result<Pod> {
         self.wait_for::<Pod>(name).await?;
@@ -261,9 +306,7 @@ impl TestEnv {
     /// Metadata of an object that is controlled by a foreign owner, the ConfigMap `owner`.
     pub async fn metadata_with_foreign_owner(&self) -> Result<Value> {
         let owner: ConfigMap = self.apply("owner", json!({})).await?;
-        Ok(json!({ "ownerReferences": [{
-            "apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner.uid(), "controller": true,
-        }] }))
+        metadata_controlled_by(&owner)
     }
 
     /// The sentence with which a condition reports an object of [`TestEnv::metadata_with_foreign_owner`].
@@ -275,6 +318,12 @@ impl TestEnv {
     pub async fn tear_down(self) -> Result<()> {
         self.namespace.delete().await
     }
+}
+
+/// Metadata of an object that is controlled by `owner`, as operators write it.
+pub fn metadata_controlled_by(owner: &impl Object) -> Result<Value> {
+    let reference = owner.controller_owner_ref(&()).context("an owner without name or UID")?;
+    Ok(json!({ "ownerReferences": [OwnerReference { block_owner_deletion: Some(true), ..reference }] }))
 }
 
 /// One condition of a custom resource.

@@ -4,17 +4,17 @@
 
 use anyhow::{Context, Result};
 use e2e::fixtures::{
-    apply_foreign_service, apply_secret, ensure_controlled_by, ensure_missing_key_is_reported,
+    apply_foreign_service, apply_keys, apply_secret, ensure_controlled_by,
+    ensure_foreign_owners_are_reported, ensure_missing_keys_are_reported, ensure_workload_is_restored,
     foreign_workload_spec, is_managed_by, secret_data, with_spec,
 };
-use e2e::test_env::{TestEnv, condition};
+use e2e::test_env::{TestEnv, condition, metadata_controlled_by};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service};
 use kube::ResourceExt;
-use kube::api::PostParams;
 use operator_runtime::apply::Object;
 use serde_json::{Value, json};
-use slinky_api::conditions::{DEGRADED, READY};
+use slinky_api::conditions::READY;
 use slinky_api::v1beta1::Accounting;
 
 const NAME: &str = "books";
@@ -29,12 +29,6 @@ async fn start(test: &str) -> Result<TestEnv> {
 
 async fn apply_password(env: &TestEnv, password: &str) -> Result<Secret> {
     apply_secret(env, "db", &[("password", password)]).await
-}
-
-async fn apply_keys(env: &TestEnv) -> Result<()> {
-    apply_secret(env, "auth", &[("slurm.key", "slurm-key")]).await?;
-    apply_secret(env, "tokens", &[("jwt.key", "jwt-key")]).await?;
-    Ok(())
 }
 
 /// Applies an Accounting that is complete once the Secrets with keys and password exist.
@@ -85,8 +79,8 @@ async fn child_versions(env: &TestEnv) -> Result<[Option<String>; 3]> {
     ])
 }
 
-async fn wait_for_degraded(env: &TestEnv, reason: &str) -> Result<String> {
-    env.wait_for_degraded::<Accounting>(NAME, reason).await
+async fn ensure_degraded(env: &TestEnv, reason: &str, text: &str) -> Result<()> {
+    env.ensure_degraded::<Accounting>(NAME, reason, text).await
 }
 
 #[tokio::test]
@@ -107,11 +101,7 @@ async fn children_are_created_with_owner_and_an_idle_controller_sends_no_request
     }
     env.mark_pod_ready(POD).await?;
     env.wait_for_ready_reason::<Accounting>(NAME, "AsExpected").await?;
-    env.ensure_idle().await?;
-
-    let before = child_versions(&env).await?;
-    env.ensure_restart_writes_nothing().await?;
-    assert_eq!(child_versions(&env).await?, before);
+    env.ensure_idle_and_unchanged_by_restart(child_versions).await?;
     env.tear_down().await
 }
 
@@ -120,20 +110,18 @@ async fn missing_secret_is_reported_and_creating_it_resolves_the_condition() -> 
     let env = start("missing").await?;
     apply_keys(&env).await?;
     apply_accounting(&env, NAME, json!({})).await?;
-    assert!(wait_for_degraded(&env, "SecretMissing").await?.contains("Secret db does not exist"));
-    assert!(env.wait_for_event_note(NAME, "SecretMissing").await?.contains("Secret db"));
+    ensure_degraded(&env, "SecretMissing", "Secret db does not exist").await?;
+    env.ensure_event_note(NAME, "SecretMissing", "Secret db").await?;
     assert!(env.exists::<Service>(CHILD).await?, "the Service needs no password");
     assert!(!env.exists::<StatefulSet>(CHILD).await?, "slurmdbd cannot start without a password");
 
     apply_secret(&env, "db", &[("wrong", PASSWORD)]).await?;
-    assert!(wait_for_degraded(&env, "SecretKeyMissing").await?.contains("Secret db has no key \"password\""));
+    ensure_degraded(&env, "SecretKeyMissing", "Secret db has no key \"password\"").await?;
     apply_password(&env, PASSWORD).await?;
     let created = wait_for_stateful_set(&env).await?;
     env.wait_for_ready_reason::<Accounting>(NAME, "RollingOut").await?;
 
-    for (secret, key, value) in [("auth", "slurm.key", "slurm-key"), ("tokens", "jwt.key", "jwt-key")] {
-        ensure_missing_key_is_reported::<Accounting>(&env, NAME, secret, (key, value)).await?;
-    }
+    ensure_missing_keys_are_reported::<Accounting>(&env, NAME).await?;
     let kept = wait_for_stateful_set(&env).await?;
     let identity = (kept.uid(), kept.metadata.generation);
     assert_eq!(identity, (created.uid(), Some(1)), "a missing Secret does not change the StatefulSet");
@@ -146,13 +134,9 @@ async fn missing_jwks_config_map_freezes_the_stateful_set() -> Result<()> {
     apply_all(&env).await?;
     wait_for_stateful_set(&env).await?;
     env.patch_spec::<Accounting>(NAME, json!({ "jwksKeyRef": { "name": "issuers", "key": "keys" } })).await?;
-    assert!(wait_for_degraded(&env, "ConfigMapMissing").await?.contains("ConfigMap issuers does not exist"));
+    ensure_degraded(&env, "ConfigMapMissing", "ConfigMap issuers does not exist").await?;
     env.apply::<ConfigMap>("issuers", json!({ "data": { "wrong": "{}" } })).await?;
-    assert!(
-        wait_for_degraded(&env, "ConfigMapKeyMissing")
-            .await?
-            .contains("ConfigMap issuers has no key \"keys\"")
-    );
+    ensure_degraded(&env, "ConfigMapKeyMissing", "ConfigMap issuers has no key \"keys\"").await?;
     assert_eq!(wait_for_stateful_set(&env).await?.metadata.generation, Some(1));
     env.apply::<ConfigMap>("issuers", json!({ "data": { "keys": "{}" } })).await?;
     env.wait_for_generation::<StatefulSet>(CHILD, 2).await?;
@@ -214,15 +198,14 @@ async fn unusable_values_are_rejected_without_a_change_and_secrets_are_not_discl
     ];
     for (change, text) in cases {
         apply_accounting(&env, NAME, change.clone()).await?;
-        let message = wait_for_degraded(&env, "InvalidSpec").await?;
-        assert!(message.contains(text), "{change}: {message}");
+        ensure_degraded(&env, "InvalidSpec", text).await.with_context(|| change.to_string())?;
         assert_eq!(child_versions(&env).await?, before, "{change}");
     }
     apply_accounting(&env, NAME, json!({})).await?;
     env.wait_for_ready_reason::<Accounting>(NAME, "RollingOut").await?;
 
     apply_password(&env, "abracadabra\n").await?;
-    let message = wait_for_degraded(&env, "PasswordUnusable").await?;
+    let message = env.wait_for_degraded::<Accounting>(NAME, "PasswordUnusable").await?;
     assert!(message.contains("Secret db, key \"password\" must not contain '\\n'"), "{message}");
     let note = env.wait_for_event_note(NAME, "PasswordUnusable").await?;
     assert_eq!(child_versions(&env).await?, before);
@@ -239,11 +222,9 @@ async fn unusable_values_are_rejected_without_a_change_and_secrets_are_not_discl
 async fn changed_or_deleted_children_are_restored() -> Result<()> {
     let env = start("repair").await?;
     apply_all(&env).await?;
-    let first = wait_for_stateful_set(&env).await?;
+    wait_for_stateful_set(&env).await?;
     let created = wait_for_conf_line(&env, "StoragePass=sesame").await?;
-    env.delete::<Secret>(CHILD).await?;
-    let restored = env.wait_for_replacement::<Secret>(CHILD, created.uid()).await?;
-    assert_eq!(restored.data, created.data);
+    assert_eq!(env.ensure_recreated::<Secret>(CHILD).await?.data, created.data);
     let garbage = secret_data(&[("slurmdbd.conf", "StoragePass=x")]);
     env.patch::<Secret>(CHILD, json!({ "data": garbage })).await?;
     wait_for_conf_line(&env, "StoragePass=sesame").await?;
@@ -254,18 +235,11 @@ async fn changed_or_deleted_children_are_restored() -> Result<()> {
         "a restored Secret does not restart slurmdbd"
     );
 
-    env.patch_spec::<StatefulSet>(CHILD, json!({ "replicas": 0 })).await?;
-    env.wait_until::<StatefulSet>(CHILD, |set| set.metadata.generation >= Some(3)).await?;
-    let replicas = |set: &StatefulSet| set.spec.as_ref().and_then(|spec| spec.replicas);
-    assert_eq!(replicas(&wait_for_stateful_set(&env).await?), Some(1));
-    env.delete::<StatefulSet>(CHILD).await?;
-    env.wait_for_replacement::<StatefulSet>(CHILD, first.uid()).await?;
+    ensure_workload_is_restored::<StatefulSet>(&env, CHILD).await?;
 
     env.patch::<Secret>(CHILD, json!({ "immutable": true })).await?;
     apply_password(&env, "open").await?;
-    assert!(
-        wait_for_degraded(&env, "ConfigImmutable").await?.contains("Secret books-accounting is immutable")
-    );
+    ensure_degraded(&env, "ConfigImmutable", "Secret books-accounting is immutable").await?;
     env.delete::<Secret>(CHILD).await?;
     wait_for_conf_line(&env, "StoragePass=open").await?;
     env.wait_for_ready_reason::<Accounting>(NAME, "RollingOut").await?;
@@ -302,13 +276,9 @@ async fn children_controlled_by_another_owner_are_not_touched() -> Result<()> {
     let env = start("foreign").await?;
     let (service, secret, set) = apply_foreign_children(&env).await?;
     apply_all(&env).await?;
-    let message = wait_for_degraded(&env, "ForeignOwner").await?;
-    for sentence in [env.foreign_owner_message::<Service>(CHILD), env.foreign_owner_message::<Secret>(CHILD)]
-    {
-        assert!(message.contains(&sentence), "{message}");
-    }
+    let foreign = [env.foreign_owner_message::<Service>(CHILD), env.foreign_owner_message::<Secret>(CHILD)];
+    let message = ensure_foreign_owners_are_reported::<Accounting>(&env, NAME, &foreign).await?;
     assert!(!message.contains("StatefulSet"), "slurmdbd is not run with a foreign Secret: {message}");
-    env.wait_for_event(NAME, "ForeignOwner").await?;
     assert_untouched(&env, &secret).await?;
     env.delete::<Secret>(CHILD).await?;
     wait_for_conf_line(&env, "StoragePass=sesame").await?;
@@ -352,9 +322,7 @@ async fn name_that_is_invalid_for_a_child_is_reported() -> Result<()> {
     apply_password(&env, PASSWORD).await?;
     for (name, text) in [("b".repeat(42), "longer than 52 characters"), ("a.b".to_owned(), "has no dots")] {
         apply_accounting(&env, &name, json!({})).await?;
-        let degraded =
-            condition(&env.wait_for_ready_reason::<Accounting>(&name, "InvalidName").await?, DEGRADED)?;
-        assert!(degraded.message.contains(text), "{}", degraded.message);
+        env.ensure_degraded::<Accounting>(&name, "InvalidName", text).await?;
         env.wait_for_event(&name, "InvalidName").await?;
         assert!(!env.exists::<Service>(&format!("{name}-accounting")).await?);
     }
@@ -394,16 +362,12 @@ async fn adopted_slurmdbd_of_another_operator_is_not_restarted() -> Result<()> {
     let env = start("inherit").await?;
     apply_keys(&env).await?;
     let accounting = apply_accounting(&env, NAME, json!({})).await?;
-    wait_for_degraded(&env, "SecretMissing").await?;
-    let metadata = json!({ "name": CHILD, "ownerReferences": [{
-        "apiVersion": "slinky.slurm.net/v1beta1", "kind": "Accounting", "name": NAME, "uid": accounting.uid(),
-        "controller": true, "blockOwnerDeletion": true,
-    }] });
+    env.wait_for_degraded::<Accounting>(NAME, "SecretMissing").await?;
+    let metadata = metadata_controlled_by(&accounting)?;
     let secret = json!({ "metadata": metadata, "data": secret_data(&[("slurmdbd.conf", THEIR_CONF)]) });
-    let them = PostParams { field_manager: Some("manager".to_owned()), ..PostParams::default() };
-    env.api::<Secret>().create(&them, &serde_json::from_value(secret)?).await?;
-    let stateful_set = their_stateful_set(&metadata, env.namespace());
-    env.api::<StatefulSet>().create(&them, &serde_json::from_value(stateful_set)?).await?;
+    env.create_as_other_operator::<Secret>(CHILD, secret).await?;
+    let stateful_set = their_stateful_set(metadata, env.namespace());
+    env.create_as_other_operator::<StatefulSet>(CHILD, stateful_set).await?;
 
     apply_password(&env, PASSWORD).await?;
     env.wait_for_ready_reason::<Accounting>(NAME, "RollingOut").await?;
@@ -416,7 +380,7 @@ async fn adopted_slurmdbd_of_another_operator_is_not_restarted() -> Result<()> {
     env.tear_down().await
 }
 
-fn their_stateful_set(metadata: &Value, namespace: &str) -> Value {
+fn their_stateful_set(mut metadata: Value, namespace: &str) -> Value {
     let selector = json!({ "app.kubernetes.io/name": "slurmdbd", "app.kubernetes.io/instance": NAME });
     let mut labels = selector.clone();
     labels["app.kubernetes.io/component"] = json!("accounting");
@@ -452,7 +416,6 @@ fn their_stateful_set(metadata: &Value, namespace: &str) -> Value {
             ],
         },
     });
-    let mut metadata = metadata.clone();
     metadata["labels"] = labels;
     json!({ "metadata": metadata, "spec": {
         "podManagementPolicy": "Parallel", "replicas": 1, "revisionHistoryLimit": 0, "serviceName": CHILD,

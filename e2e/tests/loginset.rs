@@ -6,14 +6,14 @@ use anyhow::{Context, Result};
 use e2e::deployments::{ensure_frozen_without_controller, ensure_unchanged, replicas, wait_for_replicas};
 use e2e::eventually;
 use e2e::fixtures::{
-    CONTROLLER, apply_controller, apply_foreign_service, apply_secret, ensure_controlled_by, is_managed_by,
-    secret_data, with_spec,
+    CONTROLLER, apply_controller, apply_foreign_service, apply_secret, ensure_changed_once,
+    ensure_controlled_by, ensure_foreign_owners_are_reported, is_managed_by, secret_data, with_spec,
 };
 use e2e::test_env::{SOON, TestEnv, condition};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
 use kube::ResourceExt;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 use slinky_api::conditions::READY;
 use slinky_api::labels::annotations::CONTENT_HASH;
@@ -71,8 +71,8 @@ async fn apply_loginset(env: &TestEnv, replaced: Value) -> Result<LoginSet> {
     env.apply(NAME, with_spec(spec, &replaced)).await
 }
 
-async fn wait_for_degraded(env: &TestEnv, reason: &str) -> Result<String> {
-    env.wait_for_degraded::<LoginSet>(NAME, reason).await
+async fn ensure_degraded(env: &TestEnv, reason: &str, text: &str) -> Result<()> {
+    env.ensure_degraded::<LoginSet>(NAME, reason, text).await
 }
 
 async fn wait_for_deployment(env: &TestEnv) -> Result<Deployment> {
@@ -135,16 +135,15 @@ async fn host_keys_are_generated_once_and_again_only_after_their_deletion() -> R
     env.ensure_idle().await?;
     let kept = wait_for_host_keys(&env, None).await?;
     assert_eq!((kept.uid(), kept.resource_version()), (first.uid(), first.resource_version()));
-    assert_eq!(edited.metadata.generation, before.metadata.generation.map(|number| number + 1));
+    ensure_changed_once(&before, &edited)?;
 
     env.delete::<Secret>(HOST_KEYS).await?;
     let second = wait_for_host_keys(&env, first.uid()).await?;
     assert_ne!(second.data, first.data);
     wait_for_changed_hash(&env, "ssh-host-keys", &edited).await?;
-    assert!(env.wait_for_event_note(NAME, "HostKeysReplaced").await?.contains("scale to 0"));
+    env.ensure_event_note(NAME, "HostKeysReplaced", "scale to 0").await?;
     env.ensure_idle().await?;
-    let last = wait_for_deployment(&env).await?;
-    assert_eq!(last.metadata.generation, edited.metadata.generation.map(|number| number + 1));
+    ensure_changed_once(&edited, &wait_for_deployment(&env).await?)?;
     let log = env.log()?;
     assert!(!log.contains("PRIVATE KEY"), "{log}");
     env.tear_down().await
@@ -161,7 +160,7 @@ async fn host_keys_of_a_user_are_used_and_not_adopted() -> Result<()> {
     assert_eq!(now.resource_version(), theirs.resource_version(), "the Secret of the user was changed");
 
     apply_host_keys(&env, &FILES[1..], json!({})).await?;
-    assert!(wait_for_degraded(&env, "SecretKeyMissing").await?.contains("no key \"ssh_host_ecdsa_key\""));
+    ensure_degraded(&env, "SecretKeyMissing", "no key \"ssh_host_ecdsa_key\"").await?;
     let frozen = wait_for_deployment(&env).await?;
     assert_eq!(frozen.metadata.generation, first.metadata.generation);
     apply_host_keys(&env, &FILES, json!({})).await?;
@@ -200,8 +199,8 @@ async fn missing_controller_is_reported_and_freezes_the_deployment() -> Result<(
     apply_sssd_conf(&env, "[sssd]").await?;
     apply_loginset(&env, json!({})).await?;
     wait_for_host_keys(&env, None).await?;
-    assert!(wait_for_degraded(&env, "ControllerMissing").await?.contains("Controller slurm does not exist"));
-    assert!(env.wait_for_event_note(NAME, "ControllerRefFailed").await?.contains("Controller slurm"));
+    ensure_degraded(&env, "ControllerMissing", "Controller slurm does not exist").await?;
+    env.ensure_event_note(NAME, "ControllerRefFailed", "Controller slurm").await?;
     assert!(env.exists::<Service>(NAME).await?, "the Service needs no Controller");
     assert!(env.exists::<ConfigMap>(CONFIG).await?, "the configuration needs no Controller");
     assert!(!env.exists::<Deployment>(NAME).await?);
@@ -217,14 +216,12 @@ async fn missing_secrets_are_reported_and_freeze_the_deployment() -> Result<()> 
     apply_controller(&env).await?;
     apply_host_keys(&env, &FILES, json!({})).await?;
     apply_loginset(&env, json!({})).await?;
-    assert!(wait_for_degraded(&env, "SecretMissing").await?.contains("Secret auth does not exist"));
+    ensure_degraded(&env, "SecretMissing", "Secret auth does not exist").await?;
     apply_slurm_key(&env).await?;
     let text = "Secret sssd does not exist";
     env.wait_for_degraded_message::<LoginSet>(NAME, "SecretMissing", text).await?;
     apply_secret(&env, "sssd", &[("other.conf", "")]).await?;
-    assert!(
-        wait_for_degraded(&env, "SecretKeyMissing").await?.contains("Secret sssd has no key \"sssd.conf\"")
-    );
+    ensure_degraded(&env, "SecretKeyMissing", "Secret sssd has no key \"sssd.conf\"").await?;
     env.wait_for_event(NAME, "SecretKeyMissing").await?;
     assert!(!env.exists::<Deployment>(NAME).await?);
 
@@ -233,10 +230,10 @@ async fn missing_secrets_are_reported_and_freeze_the_deployment() -> Result<()> 
     env.wait_for_ready_reason::<LoginSet>(NAME, "RollingOut").await?;
     apply_sssd_conf(&env, "[sssd]\nservices = nss").await?;
     let changed = wait_for_changed_hash(&env, "sssd-conf", &created).await?;
-    assert_eq!(changed.metadata.generation, created.metadata.generation.map(|number| number + 1));
+    ensure_changed_once(&created, &changed)?;
 
     env.delete::<Secret>("sssd").await?;
-    wait_for_degraded(&env, "SecretMissing").await?;
+    env.wait_for_degraded::<LoginSet>(NAME, "SecretMissing").await?;
     ensure_unchanged(&env, &changed).await?;
     apply_sssd_conf(&env, "[sssd]\nservices = nss").await?;
     env.wait_for_ready_reason::<LoginSet>(NAME, "RollingOut").await?;
@@ -255,13 +252,9 @@ async fn children_controlled_by_another_owner_are_not_touched() -> Result<()> {
     let service = apply_foreign_service(&env, NAME, &metadata).await?;
 
     apply_loginset(&env, json!({})).await?;
-    let message = wait_for_degraded(&env, "ForeignOwner").await?;
-    for sentence in
-        [env.foreign_owner_message::<ConfigMap>(CONFIG), env.foreign_owner_message::<Service>(NAME)]
-    {
-        assert!(message.contains(&sentence), "{message}");
-    }
-    env.wait_for_event(NAME, "ForeignOwner").await?;
+    let foreign =
+        [env.foreign_owner_message::<ConfigMap>(CONFIG), env.foreign_owner_message::<Service>(NAME)];
+    ensure_foreign_owners_are_reported::<LoginSet>(&env, NAME, &foreign).await?;
     env.delete::<ConfigMap>(CONFIG).await?;
     env.delete::<Service>(NAME).await?;
     let sentence = env.foreign_owner_message::<Secret>(HOST_KEYS);
@@ -300,11 +293,10 @@ async fn invalid_spec_is_reported_and_does_not_change_the_deployment() -> Result
     ];
     for (change, reason, text) in cases {
         apply_loginset(&env, change.clone()).await?;
-        let message = wait_for_degraded(&env, reason).await?;
-        assert!(message.contains(text), "{change}: {message}");
+        ensure_degraded(&env, reason, text).await.with_context(|| change.to_string())?;
         ensure_unchanged(&env, &good).await.with_context(|| change.to_string())?;
     }
-    assert!(env.wait_for_event_note(NAME, "Rejected").await?.contains("spec.strategy: Unsupported"));
+    env.ensure_event_note(NAME, "Rejected", "spec.strategy: Unsupported").await?;
     apply_loginset(&env, json!({ "replicas": 2 })).await?;
     wait_for_replicas(&env, NAME, 2).await?;
     env.wait_for_ready_reason::<LoginSet>(NAME, "RollingOut").await?;
@@ -317,7 +309,6 @@ async fn removed_root_key_rolls_the_pods_once() -> Result<()> {
     apply_references(&env).await?;
     apply_loginset(&env, json!({ "rootSshAuthorizedKeys": "ssh-ed25519 AAAA first" })).await?;
     let created = wait_for_deployment(&env).await?;
-    let generation = |deployment: &Deployment| deployment.metadata.generation.unwrap();
     let content_hash = |deployment: &Deployment| {
         let metadata = deployment.spec.clone().unwrap().template.metadata.unwrap();
         metadata.annotations.unwrap().get(CONTENT_HASH).cloned()
@@ -325,9 +316,9 @@ async fn removed_root_key_rolls_the_pods_once() -> Result<()> {
     assert_eq!(content_hash(&created), None, "new pods read the current content");
     env.patch_spec::<LoginSet>(NAME, json!({ "rootSshAuthorizedKeys": "" })).await?;
     let changed = env.wait_until::<Deployment>(NAME, |deployment| content_hash(deployment).is_some()).await?;
-    assert_eq!(generation(&changed), generation(&created) + 1);
+    ensure_changed_once(&created, &changed)?;
     env.ensure_idle().await?;
-    assert_eq!(generation(&wait_for_deployment(&env).await?), generation(&changed));
+    assert_eq!(wait_for_deployment(&env).await?.metadata.generation, changed.metadata.generation);
     env.tear_down().await
 }
 
@@ -359,16 +350,13 @@ async fn adopted_deployment_of_another_operator_is_not_restarted() -> Result<()>
     let created = wait_for_deployment(&env).await?;
     env.delete::<Controller>(CONTROLLER).await?;
     env.wait_for_ready_reason::<LoginSet>(NAME, "ControllerMissing").await?;
-    let deployments = env.api::<Deployment>();
     env.delete::<Deployment>(NAME).await?;
     env.wait_until_deleted::<Deployment>(NAME).await?;
 
-    let mut theirs =
-        json!({ "metadata": { "name": NAME, "labels": created.labels() }, "spec": created.spec });
+    let mut theirs = json!({ "metadata": { "labels": created.labels() }, "spec": created.spec });
     theirs["metadata"]["ownerReferences"] = json!(created.owner_references());
     theirs["spec"]["template"]["spec"]["initContainers"][0]["command"][2] = json!("set -e; cp /mnt/* /etc");
-    let manager = PostParams { field_manager: Some("manager".to_owned()), ..PostParams::default() };
-    let theirs = deployments.create(&manager, &serde_json::from_value(theirs)?).await?;
+    let theirs: Deployment = env.create_as_other_operator(NAME, theirs).await?;
     apply_controller(&env).await?;
     env.wait_for_ready_reason::<LoginSet>(NAME, "RollingOut").await?;
     env.ensure_idle().await?;

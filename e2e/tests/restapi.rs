@@ -5,8 +5,8 @@
 use anyhow::{Context, Result};
 use e2e::deployments::{ensure_frozen_without_controller, ensure_unchanged, wait_for_replicas};
 use e2e::fixtures::{
-    CONTROLLER, apply_controller, apply_foreign_service, ensure_controlled_by, foreign_workload_spec,
-    with_spec,
+    CONTROLLER, apply_controller, apply_foreign_service, ensure_changed_once, ensure_controlled_by,
+    ensure_foreign_owners_are_reported, ensure_workload_is_restored, foreign_workload_spec, with_spec,
 };
 use e2e::test_env::{TestEnv, condition};
 use k8s_openapi::api::apps::v1::Deployment;
@@ -55,11 +55,9 @@ async fn children_are_created_with_owner_and_an_idle_controller_sends_no_request
     env.patch_spec::<RestApi>(NAME, json!({ "replicas": 0 })).await?;
     let ready = condition(&env.wait_for_ready_reason::<RestApi>(NAME, "AsExpected").await?, READY)?;
     assert_eq!(ready.status, "True");
-    let before = wait_for_replicas(&env, CHILD, 0).await?;
-    env.ensure_idle().await?;
-
-    env.ensure_restart_writes_nothing().await?;
-    assert_eq!(wait_for_deployment(&env).await?.resource_version(), before.resource_version());
+    wait_for_replicas(&env, CHILD, 0).await?;
+    let version = async |env: &TestEnv| Ok(wait_for_deployment(env).await?.resource_version());
+    env.ensure_idle_and_unchanged_by_restart(version).await?;
     env.tear_down().await
 }
 
@@ -74,15 +72,11 @@ async fn changed_or_deleted_children_are_restored() -> Result<()> {
     let selector = |service: &Service| service.spec.clone().unwrap().selector.unwrap();
     let is_restored = |service: &Service| selector(service)["app.kubernetes.io/name"] == "slurmrestd";
     env.wait_until(CHILD, is_restored).await?;
-    env.delete::<Service>(CHILD).await?;
-    env.wait_for::<Service>(CHILD).await?;
+    env.ensure_recreated::<Service>(CHILD).await?;
 
     apply_controller(&env).await?;
-    let first = wait_for_deployment(&env).await?;
-    env.patch_spec::<Deployment>(CHILD, json!({ "replicas": 7 })).await?;
-    wait_for_replicas(&env, CHILD, 1).await?;
-    env.delete::<Deployment>(CHILD).await?;
-    env.wait_for_replacement::<Deployment>(CHILD, first.uid()).await?;
+    wait_for_deployment(&env).await?;
+    ensure_workload_is_restored::<Deployment>(&env, CHILD).await?;
     env.tear_down().await
 }
 
@@ -90,9 +84,8 @@ async fn changed_or_deleted_children_are_restored() -> Result<()> {
 async fn missing_controller_is_reported_and_freezes_the_deployment() -> Result<()> {
     let env = start("missing").await?;
     apply_restapi(&env, NAME, json!({})).await?;
-    let message = env.wait_for_degraded::<RestApi>(NAME, "ControllerMissing").await?;
-    assert!(message.contains("Controller slurm"), "{message}");
-    assert!(env.wait_for_event_note(NAME, "ControllerMissing").await?.contains("Controller slurm"));
+    env.ensure_degraded::<RestApi>(NAME, "ControllerMissing", "Controller slurm").await?;
+    env.ensure_event_note(NAME, "ControllerMissing", "Controller slurm").await?;
     assert!(env.exists::<Service>(CHILD).await?, "the Service needs no Controller");
     assert!(!env.exists::<Deployment>(CHILD).await?);
 
@@ -110,13 +103,9 @@ async fn children_controlled_by_another_owner_are_not_touched() -> Result<()> {
     let theirs: Deployment = env.apply(CHILD, json!({ "metadata": metadata, "spec": spec })).await?;
 
     apply_restapi(&env, NAME, json!({})).await?;
-    let message = env.wait_for_degraded::<RestApi>(NAME, "ForeignOwner").await?;
-    for sentence in
-        [env.foreign_owner_message::<Service>(CHILD), env.foreign_owner_message::<Deployment>(CHILD)]
-    {
-        assert!(message.contains(&sentence), "{message}");
-    }
-    env.wait_for_event(NAME, "ForeignOwner").await?;
+    let foreign =
+        [env.foreign_owner_message::<Service>(CHILD), env.foreign_owner_message::<Deployment>(CHILD)];
+    ensure_foreign_owners_are_reported::<RestApi>(&env, NAME, &foreign).await?;
     assert_eq!(env.get::<Service>(CHILD).await?.resource_version(), service.resource_version());
     assert_eq!(wait_for_deployment(&env).await?.spec, theirs.spec);
 
@@ -147,8 +136,7 @@ async fn invalid_spec_is_reported_and_does_not_change_the_deployment() -> Result
     ];
     for (change, reason, text) in cases {
         apply_restapi(&env, NAME, change.clone()).await?;
-        let message = env.wait_for_degraded::<RestApi>(NAME, reason).await?;
-        assert!(message.contains(text), "{change}: {message}");
+        env.ensure_degraded::<RestApi>(NAME, reason, text).await.with_context(|| change.to_string())?;
         ensure_unchanged(&env, &good).await.with_context(|| change.to_string())?;
     }
     // The last spec stays invalid for a while: retries back off.
@@ -157,8 +145,7 @@ async fn invalid_spec_is_reported_and_does_not_change_the_deployment() -> Result
     let attempts = env.requests()?.split_off(before);
     assert!(attempts.len() <= 4, "{attempts:?}");
 
-    let note = env.wait_for_event_note(NAME, "Rejected").await?;
-    assert!(note.contains("spec.replicas"), "{note}");
+    env.ensure_event_note(NAME, "Rejected", "spec.replicas").await?;
     apply_restapi(&env, NAME, json!({ "replicas": 2 })).await?;
     wait_for_replicas(&env, CHILD, 2).await?;
     env.wait_for_ready_reason::<RestApi>(NAME, "RollingOut").await?;
@@ -171,8 +158,7 @@ async fn name_that_is_too_long_for_a_child_is_reported() -> Result<()> {
     apply_controller(&env).await?;
     let name = "r".repeat(60);
     apply_restapi(&env, &name, json!({})).await?;
-    let message = env.wait_for_degraded::<RestApi>(&name, "Rejected").await?;
-    assert!(message.contains("must be no more than 63"), "{message}");
+    env.ensure_degraded::<RestApi>(&name, "Rejected", "must be no more than 63").await?;
     env.wait_for_event(&name, "Rejected").await?;
     env.tear_down().await
 }
@@ -189,7 +175,6 @@ async fn accounting_reference_changes_the_arguments_of_slurmrestd_once() -> Resu
     assert_eq!(args(&after), ["0.0.0.0:6820"]);
     env.patch_spec::<Controller>(CONTROLLER, json!({ "extraConf": "MinJobAge=1" })).await?;
     env.ensure_idle().await?;
-    let last = wait_for_deployment(&env).await?;
-    assert_eq!(last.metadata.generation, before.metadata.generation.map(|number| number + 1));
+    ensure_changed_once(&before, &wait_for_deployment(&env).await?)?;
     env.tear_down().await
 }

@@ -3,8 +3,8 @@
 use anyhow::{Context, Result};
 use e2e::crds::{api_resource, dynamic_api};
 use e2e::eventually;
-use e2e::fixtures::{apply_secret, with_spec};
-use e2e::test_env::{SOON, TestEnv};
+use e2e::fixtures::{apply_secret, ensure_controlled_by, with_spec};
+use e2e::test_env::{SOON, TestEnv, metadata_controlled_by};
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
 use kube::api::{DynamicObject, PostParams};
@@ -69,8 +69,7 @@ async fn token_is_issued_and_deleted_with_its_resource() -> Result<()> {
     let (secret, _, claims) = wait_for_token(&env, SECRET, OLD_KEY, |_| true).await?;
     assert_eq!((claims.sun.as_deref(), claims.exp.unwrap() - claims.iat.unwrap()), (Some("alice"), 900));
     assert_eq!((secret.immutable, secret.labels()["team"].as_str()), (Some(false), "hpc"));
-    let owner = &secret.owner_references()[0];
-    assert_eq!((Some(&owner.uid), owner.controller), (token.metadata.uid.as_ref(), Some(true)));
+    ensure_controlled_by(&secret, &token)?;
     let token = wait_for_ready_reason(&env, "AsExpected").await?;
     assert_eq!(token.status.unwrap().issued_at.unwrap().0, claims.issued_at().unwrap());
 
@@ -146,9 +145,8 @@ async fn changed_or_deleted_secret_is_restored() -> Result<()> {
 async fn missing_signing_key_is_reported_and_creating_it_resolves_the_condition() -> Result<()> {
     let env = start("missing").await?;
     apply_token(&env, json!({})).await?;
-    let message = env.wait_for_degraded::<Token>("t", "SigningKeyMissing").await?;
-    assert!(message.contains("auth"), "{message}");
-    assert!(env.wait_for_event_note("t", "SigningKeyMissing").await?.contains("Secret auth"));
+    env.ensure_degraded::<Token>("t", "SigningKeyMissing", "auth").await?;
+    env.ensure_event_note("t", "SigningKeyMissing", "Secret auth").await?;
 
     apply_key(&env, "").await?;
     wait_for_ready_reason(&env, "SigningKeyUnusable").await?;
@@ -166,9 +164,7 @@ async fn missing_signing_key_is_reported_and_creating_it_resolves_the_condition(
 async fn secret_that_is_not_owned_by_the_token_is_not_touched() -> Result<()> {
     let env = start("occupied").await?;
     apply_key(&env, OLD_KEY).await?;
-    let occupant = json!({ "metadata": { "name": SECRET }, "stringData": { "password": "mine" } });
-    let occupant =
-        env.api::<Secret>().create(&PostParams::default(), &serde_json::from_value(occupant)?).await?;
+    let occupant = apply_secret(&env, SECRET, &[("password", "mine")]).await?;
     apply_token(&env, json!({})).await?;
     wait_for_ready_reason(&env, "SecretOccupied").await?;
     env.wait_for_event("t", "SecretOccupied").await?;
@@ -187,22 +183,14 @@ async fn token_of_another_operator_is_adopted_and_kept() -> Result<()> {
     let key = SigningKey::new(OLD_KEY.as_bytes())?;
     let now = now();
     let jwt = slurm_jwt::mint(&Claims::new("alice", now, jiff::SignedDuration::from_mins(15)), &key);
-    let inherited = json!({
-        "metadata": {
-            "name": SECRET,
-            "ownerReferences": [{
-                "apiVersion": "v1", "kind": "Secret", "name": "auth", "uid": signing.uid(),
-                "controller": true, "blockOwnerDeletion": true,
-            }],
-        },
-        "stringData": { "SLURM_JWT": jwt },
-    });
-    env.api::<Secret>().create(&PostParams::default(), &serde_json::from_value(inherited)?).await?;
+    let metadata = metadata_controlled_by(&signing)?;
+    let inherited = json!({ "metadata": metadata, "stringData": { "SLURM_JWT": jwt } });
+    env.create_as_other_operator::<Secret>(SECRET, inherited).await?;
     let token = apply_token(&env, json!({})).await?;
     wait_for_ready_reason(&env, "AsExpected").await?;
     let (secret, kept, _) = wait_for_token(&env, SECRET, OLD_KEY, |_| true).await?;
-    let owners: Vec<_> = secret.owner_references().iter().map(|owner| owner.uid.clone()).collect();
-    assert_eq!((kept, owners), (jwt, vec![token.uid().unwrap()]));
+    assert_eq!(kept, jwt);
+    ensure_controlled_by(&secret, &token)?;
     env.tear_down().await
 }
 
@@ -213,11 +201,10 @@ async fn unreadable_object_does_not_affect_other_tokens() -> Result<()> {
     let mut poison = DynamicObject::new("poison", &api_resource("Token"));
     poison.data = json!({});
     dynamic_api(env.client(), env.namespace(), "Token").create(&PostParams::default(), &poison).await?;
-    assert!(env.wait_for_event_note("poison", "Unreadable").await?.contains("spec"));
+    env.ensure_event_note("poison", "Unreadable", "spec").await?;
 
     apply_token(&env, json!({ "lifetime": "for ever" })).await?;
-    let message = env.wait_for_degraded::<Token>("t", "InvalidSpec").await?;
-    assert!(message.contains("spec.lifetime"), "{message}");
+    env.ensure_degraded::<Token>("t", "InvalidSpec", "spec.lifetime").await?;
     patch_token(&env, json!({ "lifetime": null })).await?;
     wait_for_token(&env, SECRET, OLD_KEY, |_| true).await?;
     env.tear_down().await

@@ -1,18 +1,21 @@
 //! The life of the children: created, restored, adopted, deleted.
 
 use crate::fixture::{
-    CHILD, CONFIG, INTERNAL, NAME, POD, apply_all, apply_controller, apply_keys, child_versions, conf_lines,
-    start, wait_for_conf_line, wait_for_degraded, wait_for_stateful_set,
+    CHILD, CONFIG, INTERNAL, NAME, POD, apply_all, apply_controller, child_versions, conf_lines,
+    ensure_degraded, start, wait_for_conf_line, wait_for_degraded, wait_for_stateful_set,
 };
-use anyhow::Result;
-use e2e::fixtures::{apply_foreign_service, ensure_controlled_by, foreign_workload_spec};
+use anyhow::{Context, Result};
+use e2e::fixtures::{
+    apply_foreign_service, apply_keys, ensure_controlled_by, ensure_foreign_owners_are_reported,
+    ensure_workload_is_restored, foreign_workload_spec,
+};
 use e2e::test_env::condition;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service};
 use kube::ResourceExt;
 use kube::api::{DeleteParams, PostParams};
 use serde_json::{Value, json};
-use slinky_api::conditions::{CONFIGURED, DEGRADED, READY};
+use slinky_api::conditions::{CONFIGURED, READY};
 use slinky_api::labels::CONTROLLER_ACTIVE;
 use slinky_api::v1beta1::Controller;
 
@@ -36,11 +39,7 @@ async fn children_are_created_with_owner_and_an_idle_controller_sends_no_request
     let configured = condition(&ready, CONFIGURED)?;
     assert_eq!((configured.status.as_str(), configured.reason.as_str()), ("True", "Applied"));
     assert_eq!(env.wait_for_event(NAME, "Applied").await?.note, Some(configured.message));
-    env.ensure_idle().await?;
-
-    let before = child_versions(&env).await?;
-    env.ensure_restart_writes_nothing().await?;
-    assert_eq!(child_versions(&env).await?, before);
+    env.ensure_idle_and_unchanged_by_restart(child_versions).await?;
     env.tear_down().await
 }
 
@@ -48,32 +47,25 @@ async fn children_are_created_with_owner_and_an_idle_controller_sends_no_request
 async fn changed_or_deleted_children_are_restored() -> Result<()> {
     let env = start("repair").await?;
     apply_all(&env).await?;
-    let first = wait_for_stateful_set(&env).await?;
+    wait_for_stateful_set(&env).await?;
     let is_labelled = |pod: &Pod| pod.labels().contains_key(CONTROLLER_ACTIVE);
     env.wait_until(POD, is_labelled).await?;
     // An idle controller can only be triggered by the changes below.
     env.ensure_idle().await?;
 
     env.patch::<ConfigMap>(CONFIG, json!({ "data": { "slurm.conf": "SlurmUser=root\n" } })).await?;
-    let restored = wait_for_conf_line(&env, "SlurmUser=slurm").await?;
-    env.delete::<ConfigMap>(CONFIG).await?;
-    env.wait_for_replacement::<ConfigMap>(CONFIG, restored.uid()).await?;
+    wait_for_conf_line(&env, "SlurmUser=slurm").await?;
+    env.ensure_recreated::<ConfigMap>(CONFIG).await?;
 
     env.patch_spec::<Service>(CHILD, json!({ "selector": { CONTROLLER_ACTIVE: "false" } })).await?;
     let selector = |service: &Service| service.spec.as_ref().unwrap().selector.clone().unwrap();
     env.wait_until::<Service>(CHILD, |service| selector(service)[CONTROLLER_ACTIVE] == "true").await?;
-    let headless = env.get::<Service>(INTERNAL).await?;
-    env.delete::<Service>(INTERNAL).await?;
-    env.wait_for_replacement::<Service>(INTERNAL, headless.uid()).await?;
+    env.ensure_recreated::<Service>(INTERNAL).await?;
 
     env.patch::<Pod>(POD, json!({ "metadata": { "labels": { CONTROLLER_ACTIVE: null } } })).await?;
     env.wait_until(POD, is_labelled).await?;
 
-    let replicas = |set: &StatefulSet| set.spec.as_ref().unwrap().replicas;
-    env.patch_spec::<StatefulSet>(CHILD, json!({ "replicas": 7 })).await?;
-    env.wait_until::<StatefulSet>(CHILD, |set| replicas(set) == Some(1)).await?;
-    env.delete::<StatefulSet>(CHILD).await?;
-    env.wait_for_replacement::<StatefulSet>(CHILD, first.uid()).await?;
+    ensure_workload_is_restored::<StatefulSet>(&env, CHILD).await?;
     env.tear_down().await
 }
 
@@ -83,10 +75,8 @@ async fn name_that_is_invalid_for_a_child_is_reported_and_nothing_is_created() -
     apply_keys(&env).await?;
     let name = "c".repeat(60);
     apply_controller(&env, &name, json!({})).await?;
-    let degraded =
-        condition(&env.wait_for_ready_reason::<Controller>(&name, "InvalidName").await?, DEGRADED)?;
-    let expected = format!("\"{name}-controller\" cannot be the name of a StatefulSet (longer than 52");
-    assert!(degraded.message.contains(&expected), "{}", degraded.message);
+    let text = format!("\"{name}-controller\" cannot be the name of a StatefulSet (longer than 52");
+    env.ensure_degraded::<Controller>(&name, "InvalidName", &text).await?;
     env.wait_for_event(&name, "InvalidName").await?;
     assert!(!env.exists::<ConfigMap>(&format!("{name}-config")).await?);
 
@@ -113,15 +103,12 @@ async fn children_controlled_by_another_owner_are_not_touched() -> Result<()> {
     let theirs: StatefulSet = env.apply(CHILD, json!({ "metadata": metadata, "spec": spec })).await?;
 
     apply_controller(&env, NAME, json!({})).await?;
-    let message = wait_for_degraded(&env, "ForeignOwner").await?;
-    for sentence in [
+    let foreign = [
         env.foreign_owner_message::<ConfigMap>(CONFIG),
         env.foreign_owner_message::<StatefulSet>(CHILD),
         env.foreign_owner_message::<Service>(CHILD),
-    ] {
-        assert!(message.contains(&sentence), "{message}");
-    }
-    env.wait_for_event(NAME, "ForeignOwner").await?;
+    ];
+    ensure_foreign_owners_are_reported::<Controller>(&env, NAME, &foreign).await?;
     assert!(
         env.exists::<Service>(INTERNAL).await?,
         "one foreign child does not keep the others from being created"
@@ -133,10 +120,9 @@ async fn children_controlled_by_another_owner_are_not_touched() -> Result<()> {
 
     // An external slurmctld has no StatefulSet; a foreign one is not deleted as such.
     env.patch_spec::<Controller>(NAME, external()).await?;
-    assert!(
-        wait_for_degraded(&env, "ForeignOwner").await?.contains(CONFIG),
-        "an external slurmctld still has a configuration"
-    );
+    ensure_degraded(&env, "ForeignOwner", CONFIG)
+        .await
+        .context("an external slurmctld still has a configuration")?;
     assert_eq!(wait_for_stateful_set(&env).await?.uid(), theirs.uid());
     env.patch_spec::<Controller>(NAME, internal()).await?;
 
@@ -188,11 +174,10 @@ async fn invalid_spec_is_reported_and_changes_no_child() -> Result<()> {
     ];
     for (change, reason, text) in cases {
         apply_controller(&env, NAME, change.clone()).await?;
-        let message = wait_for_degraded(&env, reason).await?;
-        assert!(message.contains(text), "{change}: {message}");
+        ensure_degraded(&env, reason, text).await.with_context(|| change.to_string())?;
         assert_eq!(child_versions(&env).await?, good, "{change}");
     }
-    assert!(env.wait_for_event_note(NAME, "ConfigRefused").await?.contains("just"));
+    env.ensure_event_note(NAME, "ConfigRefused", "just").await?;
     apply_controller(&env, NAME, json!({ "extraConf": "MinJobAge=99" })).await?;
     wait_for_conf_line(&env, "MinJobAge=99").await?;
     env.wait_for_ready_reason::<Controller>(NAME, "RollingOut").await?;

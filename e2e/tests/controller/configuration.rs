@@ -83,7 +83,7 @@ async fn configuration_that_fails_its_check_is_not_written_even_after_a_restart(
     let uid = end_check(&env, "Failed", 3, "fatal: not with me").await?;
     let message = wait_for_degraded(&env, "ConfigRefused").await?;
     assert!(message.ends_with("fatal: not with me"), "{message}");
-    assert!(env.wait_for_event_note(NAME, "Refused").await?.contains("fatal: not with me"));
+    env.ensure_event_note(NAME, "Refused", "fatal: not with me").await?;
 
     env.patch_status::<Pod>(POD, json!({ "conditions": [{ "type": "Ready", "status": "False" }] })).await?;
     env.restart_controller()?;
@@ -111,8 +111,7 @@ async fn configuration_is_written_unchecked_if_the_check_pod_is_forbidden() -> R
     namespaces.patch(env.namespace(), &PatchParams::default(), &Patch::Merge(restricted)).await?;
     env.patch_spec::<Controller>(NAME, json!({ "extraConf": "MinJobAge=99" })).await?;
     wait_for_conf_line(&env, "MinJobAge=99").await?;
-    let note = env.wait_for_event_note(NAME, "ConfigUnchecked").await?;
-    assert!(note.contains("violates PodSecurity"), "{note}");
+    env.ensure_event_note(NAME, "ConfigUnchecked", "violates PodSecurity").await?;
     env.wait_until_deleted::<ConfigMap>(CHECK).await?;
     env.tear_down().await
 }

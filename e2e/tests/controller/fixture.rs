@@ -1,7 +1,7 @@
 //! Objects that the tests of the controller-controller share.
 
 use anyhow::Result;
-use e2e::fixtures::{apply_secret, with_spec};
+use e2e::fixtures::{apply_keys, with_spec};
 use e2e::test_env::TestEnv;
 use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetSpec};
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
@@ -18,12 +18,6 @@ pub const POD: &str = "slurm-controller-0";
 
 pub async fn start(test: &str) -> Result<TestEnv> {
     TestEnv::start("controller-controller", test).await
-}
-
-pub async fn apply_keys(env: &TestEnv) -> Result<()> {
-    apply_secret(env, "auth", &[("slurm.key", "slurm.key")]).await?;
-    apply_secret(env, "tokens", &[("jwt.key", "jwt.key")]).await?;
-    Ok(())
 }
 
 /// Applies a Controller that is complete once the Secrets with its keys exist.
@@ -59,6 +53,10 @@ pub async fn wait_for_conf_line(env: &TestEnv, line: &str) -> Result<ConfigMap> 
 
 pub async fn wait_for_degraded(env: &TestEnv, reason: &str) -> Result<String> {
     env.wait_for_degraded::<Controller>(NAME, reason).await
+}
+
+pub async fn ensure_degraded(env: &TestEnv, reason: &str, text: &str) -> Result<()> {
+    env.ensure_degraded::<Controller>(NAME, reason, text).await
 }
 
 /// The spec of the StatefulSet and the versions of all children, which an invalid change must leave as they are.

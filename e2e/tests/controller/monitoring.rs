@@ -1,9 +1,10 @@
 //! ServiceMonitors, with and without their CRD.
 
-use crate::fixture::{CHILD, NAME, apply_controller, apply_keys, start, wait_for_conf_line};
+use crate::fixture::{CHILD, NAME, apply_controller, start, wait_for_conf_line};
 use anyhow::Result;
 use e2e::crds::install_service_monitor_crd;
 use e2e::eventually;
+use e2e::fixtures::apply_keys;
 use e2e::test_env::{SOON, condition};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject};

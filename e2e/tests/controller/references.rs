@@ -1,11 +1,11 @@
 //! Missing or unsuitable Secrets, ConfigMaps, Accountings and volumes.
 
 use crate::fixture::{
-    CHILD, CONFIG, NAME, apply_all, apply_controller, apply_keys, child_versions, conf_lines, start,
+    CHILD, CONFIG, NAME, apply_all, apply_controller, child_versions, conf_lines, ensure_degraded, start,
     wait_for_conf_line, wait_for_degraded, wait_for_stateful_set,
 };
 use anyhow::Result;
-use e2e::fixtures::{apply_secret, ensure_missing_key_is_reported};
+use e2e::fixtures::{apply_keys, apply_secret, ensure_missing_keys_are_reported};
 use e2e::test_env::TestEnv;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Service};
@@ -16,8 +16,8 @@ use slinky_api::v1beta1::{Accounting, Controller};
 async fn missing_key_prevents_the_start_of_slurmctld_but_does_not_stop_it() -> Result<()> {
     let env = start("keys").await?;
     apply_controller(&env, NAME, json!({})).await?;
-    assert!(wait_for_degraded(&env, "SecretMissing").await?.contains("Secret auth does not exist"));
-    assert!(env.wait_for_event_note(NAME, "SecretMissing").await?.contains("Secret auth"));
+    ensure_degraded(&env, "SecretMissing", "Secret auth does not exist").await?;
+    env.ensure_event_note(NAME, "SecretMissing", "Secret auth").await?;
     wait_for_conf_line(&env, "SlurmUser=slurm").await?;
     assert!(env.exists::<Service>(CHILD).await?, "the Service needs no key");
     assert!(!env.exists::<StatefulSet>(CHILD).await?);
@@ -25,9 +25,7 @@ async fn missing_key_prevents_the_start_of_slurmctld_but_does_not_stop_it() -> R
     apply_keys(&env).await?;
     env.wait_for_ready_reason::<Controller>(NAME, "RollingOut").await?;
     let created = child_versions(&env).await?;
-    for (secret, key) in [("auth", "slurm.key"), ("tokens", "jwt.key")] {
-        ensure_missing_key_is_reported::<Controller>(&env, NAME, secret, (key, key)).await?;
-    }
+    ensure_missing_keys_are_reported::<Controller>(&env, NAME).await?;
     env.wait_for_event(NAME, "SecretKeyMissing").await?;
     assert_eq!(child_versions(&env).await?, created, "a missing key changes no child");
 
@@ -44,8 +42,8 @@ async fn missing_parts_of_the_configuration_are_reported_and_freeze_the_children
     let env = start("parts").await?;
     apply_keys(&env).await?;
     apply_controller(&env, NAME, json!({ "configFileRefs": [{ "name": "files" }] })).await?;
-    assert!(wait_for_degraded(&env, "ConfigMapMissing").await?.contains("ConfigMap files does not exist"));
-    assert!(env.wait_for_event_note(NAME, "ConfigMapMissing").await?.contains("ConfigMap files"));
+    ensure_degraded(&env, "ConfigMapMissing", "ConfigMap files does not exist").await?;
+    env.ensure_event_note(NAME, "ConfigMapMissing", "ConfigMap files").await?;
     assert!(!env.exists::<ConfigMap>(CONFIG).await?, "an incomplete configuration is not written");
     assert!(!env.exists::<StatefulSet>(CHILD).await?, "slurmctld cannot start without configuration");
 
@@ -66,8 +64,8 @@ async fn missing_parts_of_the_configuration_are_reported_and_freeze_the_children
     let accounting =
         json!({ "accountingRef": { "name": "books" }, "prologScriptRefs": [{ "name": "scripts" }] });
     env.patch_spec::<Controller>(NAME, accounting).await?;
-    assert!(wait_for_degraded(&env, "AccountingMissing").await?.contains("Accounting books does not exist"));
-    assert!(env.wait_for_event_note(NAME, "AccountingMissing").await?.contains("Accounting books"));
+    ensure_degraded(&env, "AccountingMissing", "Accounting books does not exist").await?;
+    env.ensure_event_note(NAME, "AccountingMissing", "Accounting books").await?;
     let external = json!({ "external": true, "externalConfig": { "host": "dbd.example", "port": 7819 } });
     env.apply::<Accounting>("books", json!({ "spec": external })).await?;
     wait_for_degraded(&env, "ConfigMapMissing").await?;
@@ -99,8 +97,8 @@ async fn standby_slurmctlds_need_a_shared_volume() -> Result<()> {
 
     apply_claim(&env, "ReadWriteOnce").await?;
     apply_controller(&env, NAME, ha(json!({ "enabled": true, "existingClaim": "shared" }))).await?;
-    let message = wait_for_degraded(&env, "ClaimNotShared").await?;
-    assert!(message.contains("ReadWriteMany, which PersistentVolumeClaim shared does not have"), "{message}");
+    let text = "ReadWriteMany, which PersistentVolumeClaim shared does not have";
+    ensure_degraded(&env, "ClaimNotShared", text).await?;
     env.wait_for_event(NAME, "ClaimNotShared").await?;
     assert!(!env.exists::<StatefulSet>(CHILD).await?);
 
@@ -124,13 +122,11 @@ async fn changed_persistence_is_rejected_and_keeps_the_volume() -> Result<()> {
     env.wait_for_ready_reason::<Controller>(NAME, "RollingOut").await?;
     let before = child_versions(&env).await?;
     apply_controller(&env, NAME, json!({ "persistence": { "enabled": false } })).await?;
-    assert!(
-        wait_for_degraded(&env, "PersistenceUnchanged").await?.contains("persistence cannot change later")
-    );
+    ensure_degraded(&env, "PersistenceUnchanged", "persistence cannot change later").await?;
     assert_eq!(child_versions(&env).await?, before);
     let shared = json!({ "enabled": true, "existingClaim": "shared" });
     apply_controller(&env, NAME, json!({ "ha": { "enabled": true }, "persistence": shared })).await?;
-    assert!(wait_for_degraded(&env, "InvalidSpec").await?.contains("a state that all daemons share"));
+    ensure_degraded(&env, "InvalidSpec", "a state that all daemons share").await?;
     assert_eq!(child_versions(&env).await?.0, before.0, "standby slurmctlds without a shared volume");
     env.tear_down().await
 }

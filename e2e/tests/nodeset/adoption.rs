@@ -7,7 +7,7 @@ use crate::fixture::{
 use anyhow::Result;
 use e2e::eventually;
 use e2e::fixtures::apply_controller;
-use e2e::test_env::{SOON, TestEnv};
+use e2e::test_env::{SOON, TestEnv, metadata_controlled_by};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -30,11 +30,7 @@ fn is_ready(pod: &Pod) -> bool {
 
 /// Applies the objects of another operator: the same desired state in another notation, with a revision hash of its own.
 async fn apply_objects_of_another_operator(env: &TestEnv, nodeset: &NodeSet) -> Result<()> {
-    let owner = json!({
-        "apiVersion": "slinky.slurm.net/v1beta1", "kind": "NodeSet", "name": NAME, "uid": nodeset.uid(),
-        "controller": true, "blockOwnerDeletion": true,
-    });
-    let owners = json!([owner]);
+    let owned = metadata_controlled_by(nodeset)?;
     let replace = "replace";
     let template =
         json!({ "$patch": replace, "metadata": { "creationTimestamp": null }, "spec": { "containers": [] } });
@@ -43,7 +39,8 @@ async fn apply_objects_of_another_operator(env: &TestEnv, nodeset: &NodeSet) -> 
         json!({ "$patch": replace, "name": "", "image": "slurmd:26.05", "resources": resources, "env": [] });
     let logfile = json!({ "$patch": replace, "image": "alpine:3", "resources": null });
     let data = json!({ "spec": { "slurmd": slurmd, "template": template, "logfile": logfile } });
-    let metadata = json!({ "labels": { REVISION_HASH: THEIR_HASH }, "ownerReferences": owners });
+    let mut metadata = owned.clone();
+    metadata["labels"] = json!({ REVISION_HASH: THEIR_HASH });
     let revision = json!({ "metadata": metadata, "data": data, "revision": 4 });
     env.apply::<ControllerRevision>(&format!("{NAME}-{THEIR_HASH}"), revision).await?;
     for ordinal in 0..3 {
@@ -53,7 +50,8 @@ async fn apply_objects_of_another_operator(env: &TestEnv, nodeset: &NodeSet) -> 
         labels["nodeset.slinky.slurm.net/pod-name"] = json!(name);
         labels["nodeset.slinky.slurm.net/pod-index"] = json!(ordinal.to_string());
         labels["nodeset.slinky.slurm.net/scaling-mode"] = json!("StatefulSet");
-        let metadata = json!({ "labels": labels, "ownerReferences": owners });
+        let mut metadata = owned.clone();
+        metadata["labels"] = labels;
         let container = json!({ "name": "slurmd", "image": "slurmd:26.05" });
         env.apply::<Pod>(&name, json!({ "metadata": metadata, "spec": { "containers": [container] } }))
             .await?;
