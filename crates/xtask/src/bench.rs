@@ -12,7 +12,8 @@ mod usage;
 mod workload;
 
 use crate::WORKSPACE;
-use crate::cluster::{LocalCluster, Name, run_command};
+use crate::cluster::{LocalCluster, Name};
+use crate::commands::{self, cargo};
 use crate::progress::step;
 use anyhow::{Result, ensure};
 use measurement::Measurement;
@@ -21,7 +22,6 @@ use serde_json::{Value, json};
 use std::fs;
 use std::io::stderr;
 use std::path::{PathBuf, absolute};
-use std::process::Command;
 use workload::{NAMESPACE, Workload, parse_max_unavailable};
 
 /// The binary that is measured by default.
@@ -106,9 +106,7 @@ pub fn run(args: &Args) -> Result<()> {
 
 /// Builds the operator in release mode, into the target directory of this program.
 fn build(cluster: &LocalCluster) -> Result<PathBuf> {
-    let mut cargo = Command::new("cargo");
-    cargo.args(["build", "--quiet", "--release", "--package", OPERATOR, "--bin", OPERATOR]);
-    run_command(cargo.current_dir(WORKSPACE))?;
+    cargo(&["build", "--quiet", "--release", "--package", OPERATOR, "--bin", OPERATOR])?;
     Ok(cluster.programs()?.with_file_name("release").join(OPERATOR))
 }
 
@@ -118,7 +116,7 @@ fn measure(cluster: &LocalCluster, program: &MeasuredProgram, workload: &Workloa
         cluster.apply("default", &crds)?;
         let mut wait = cluster.command("kubectl");
         wait.args(["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"]);
-        run_command(wait.stdout(stderr()))
+        commands::run(wait.stdout(stderr()))
     })?;
     step("apply empty NodeSets", || {
         let list = json!({"apiVersion": "v1", "kind": "List", "items": workload.objects()});

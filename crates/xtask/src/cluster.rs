@@ -27,7 +27,7 @@ use anyhow::{Result, ensure};
 use instance::Cluster;
 use layout::Layout;
 pub use layout::Name;
-pub use local::{LocalCluster, run_command};
+pub use local::LocalCluster;
 pub use processes::end_programs;
 pub use profile::Profile;
 pub use wait::until;

@@ -1,13 +1,13 @@
 //! The demo: a local Kubernetes cluster with the operator and a Slurm cluster of all six kinds.
 
 use crate::WORKSPACE;
-use crate::cluster::{LocalCluster, end_programs, run_command};
+use crate::cluster::{LocalCluster, end_programs};
+use crate::commands::{self, cargo, log_to};
 use crate::progress::step;
 use anyhow::{Context, Result};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
 
 const CLUSTER: &str = "demo";
 const NAMESPACE: &str = "slurm";
@@ -34,31 +34,27 @@ const OBJECTS_TO_WAIT_FOR: [&str; 6] = [
 
 /// Starts the cluster, shows it and keeps it running.
 pub fn run() -> Result<()> {
-    let demo = Demo(LocalCluster::new(&CLUSTER.parse()?)?);
-    step("build the operator", || {
-        let mut cargo = Command::new("cargo");
-        cargo.args(["build", "--quiet", "--workspace", "--bins"]).current_dir(WORKSPACE);
-        run_command(&mut cargo)
-    })?;
-    demo.0.manage("up", &["--profile", "node"])?;
+    let cluster = &LocalCluster::new(&CLUSTER.parse()?)?;
+    step("build the operator", || cargo(&["build", "--quiet", "--workspace", "--bins"]))?;
+    cluster.manage("up", &["--profile", "node"])?;
     step("install the CRDs", || {
         let chart = format!("{WORKSPACE}/charts/slurm-operator-crds");
-        demo.run("helm", &["upgrade", "--install", "slurm-operator-crds", &chart])
+        run_in(cluster, "helm", &["upgrade", "--install", "slurm-operator-crds", &chart])
     })?;
-    step("start the operator", || demo.start_controllers())?;
+    step("start the operator", || start_controllers(cluster))?;
     step("apply a Slurm cluster", || {
         let namespace = format!("apiVersion: v1\nkind: Namespace\nmetadata: {{ name: {NAMESPACE} }}\n");
-        demo.0.apply(NAMESPACE, &namespace)?;
-        demo.0.apply(NAMESPACE, OBJECTS)
+        cluster.apply(NAMESPACE, &namespace)?;
+        cluster.apply(NAMESPACE, OBJECTS)
     })?;
     step("wait for the Slurm cluster", || {
         let wait = ["wait", "--namespace", NAMESPACE, "--for=condition=Ready", "--timeout=300s"];
-        demo.run("kubectl", &[&wait[..], &OBJECTS_TO_WAIT_FOR].concat())
+        run_in(cluster, "kubectl", &[&wait[..], &OBJECTS_TO_WAIT_FOR].concat())
     })?;
-    demo.run("kubectl", &["get", "--namespace", NAMESPACE, KINDS])?;
-    demo.show(&["slurm-controller-0", "--container", "slurmctld", "--", "scontrol", "ping"])?;
-    demo.show(&["deployment/login", "--container", "login", "--", "sinfo"])?;
-    demo.show(&["deployment/login", "--container", "login", "--", "srun", "-N2", "hostname"])?;
+    run_in(cluster, "kubectl", &["get", "--namespace", NAMESPACE, KINDS])?;
+    show(cluster, &["slurm-controller-0", "--container", "slurmctld", "--", "scontrol", "ping"])?;
+    show(cluster, &["deployment/login", "--container", "login", "--", "sinfo"])?;
+    show(cluster, &["deployment/login", "--container", "login", "--", "srun", "-N2", "hostname"])?;
     println!(
         "\nLook around: cargo xtask cluster exec --name {CLUSTER} -- kubectl get pods --namespace {NAMESPACE}"
     );
@@ -68,38 +64,28 @@ pub fn run() -> Result<()> {
 
 const KINDS: &str = "controllers,accountings,restapis,loginsets,nodesets,tokens";
 
-/// The cluster of the demo.
-struct Demo(LocalCluster);
+/// Runs a command inside the cluster's network.
+fn run_in(cluster: &LocalCluster, program: &str, arguments: &[impl AsRef<OsStr>]) -> Result<()> {
+    commands::run(cluster.command(program).args(arguments))
+}
 
-impl Demo {
-    /// Runs a command inside the cluster's network.
-    fn run(&self, program: &str, arguments: &[impl AsRef<OsStr>]) -> Result<()> {
-        run_command(self.0.command(program).args(arguments))
+/// Restarts the controllers, which end with the cluster.
+fn start_controllers(cluster: &LocalCluster) -> Result<()> {
+    let programs = cluster.programs()?;
+    end_programs(&cluster.layout.name, &CONTROLLERS)?;
+    for controller in CONTROLLERS {
+        let log = File::create(programs.join(format!("demo-{controller}.log")))?;
+        log_to(&mut cluster.controller(&programs.join(controller)), log)?
+            .process_group(0)
+            .spawn()
+            .with_context(|| format!("starting {controller}"))?;
     }
+    Ok(())
+}
 
-    /// Restarts the controllers, which end with the cluster.
-    fn start_controllers(&self) -> Result<()> {
-        let programs = self.0.programs()?;
-        end_programs(&self.0.layout.name, &CONTROLLERS)?;
-        for controller in CONTROLLERS {
-            let log = File::create(programs.join(format!("demo-{controller}.log")))?;
-            self.0
-                .command(programs.join(controller))
-                .args(["--health-addr", "127.0.0.1:0", "--metrics-addr", "0"])
-                .stdin(Stdio::null())
-                .stdout(log.try_clone()?)
-                .stderr(log)
-                .process_group(0)
-                .spawn()
-                .with_context(|| format!("starting {controller}"))?;
-        }
-        Ok(())
-    }
-
-    /// Prints a command and its output in a pod.
-    fn show(&self, arguments: &[&str]) -> Result<()> {
-        let command = arguments.iter().skip_while(|word| **word != "--").skip(1);
-        println!("\n$ {}", command.copied().collect::<Vec<_>>().join(" "));
-        self.run("kubectl", &[&["exec", "--namespace", NAMESPACE], arguments].concat())
-    }
+/// Prints a command and its output in a pod.
+fn show(cluster: &LocalCluster, arguments: &[&str]) -> Result<()> {
+    let command = arguments.iter().skip_while(|word| **word != "--").skip(1);
+    println!("\n$ {}", command.copied().collect::<Vec<_>>().join(" "));
+    run_in(cluster, "kubectl", &[&["exec", "--namespace", NAMESPACE], arguments].concat())
 }

@@ -3,6 +3,7 @@
 mod bench;
 mod cache;
 mod cluster;
+mod commands;
 mod demo;
 mod images;
 mod packages;

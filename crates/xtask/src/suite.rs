@@ -1,13 +1,14 @@
 //! The test command, run by CI and by developers before they push.
 
 use crate::WORKSPACE;
+use crate::cluster::LocalCluster;
+use crate::commands::cargo;
 use crate::progress::step;
 use anyhow::{Context, Result, bail};
 use std::io::{BufRead, BufReader};
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
-use xshell::{Shell, cmd};
+use xshell::Shell;
 
 /// The profiles of the clusters for end-to-end tests.
 const CONTROL_PLANE: &str = "control-plane";
@@ -30,14 +31,13 @@ pub struct Args {
 
 /// Runs all checks and tests, and prints the counts.
 pub fn run(args: &Args) -> Result<()> {
-    // Read before the tests, which rebuild this program and so replace the file of this process.
-    let xtask = std::env::current_exe()?;
-    let sh = workspace_shell()?;
-    step("format", || Ok(cmd!(sh, "cargo fmt --all --check").quiet().run()?))?;
+    // Before the tests, which rebuild this program and so replace the file of this process.
+    let clusters = [test_cluster(CONTROL_PLANE)?, test_cluster(NODE)?];
+    step("format", || cargo(&["fmt", "--all", "--check"]))?;
     step("lints", || {
-        Ok(cmd!(sh, "cargo clippy --quiet --workspace --all-targets -- --deny warnings").quiet().run()?)
+        cargo(&["clippy", "--quiet", "--workspace", "--all-targets", "--", "--deny", "warnings"])
     })?;
-    step("each crate alone", || check_each_crate_alone(&sh))?;
+    step("each crate alone", check_each_crate_alone)?;
     let mut tally = Tally::default();
     step("unit, snapshot and conformance tests", || {
         let mut tests = Command::new("cargo");
@@ -49,7 +49,7 @@ pub fn run(args: &Args) -> Result<()> {
         simulation.args(["test", "--profile", "simulation", "--package", "nodeset-controller", "simulation"]);
         tally.add(simulation.env("SIMULATION_SEEDS", SCENARIOS).current_dir(WORKSPACE))
     })?;
-    let end_to_end = run_end_to_end_tests(&xtask, &mut tally, args.keep_clusters);
+    let end_to_end = run_end_to_end_tests(&clusters, &mut tally, args.keep_clusters);
     // Repeated at the end, where a reader looks first.
     for line in &tally.failures {
         println!("{line}");
@@ -62,56 +62,52 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-fn workspace_shell() -> Result<Shell> {
-    let sh = Shell::new()?;
-    sh.change_dir(WORKSPACE);
-    Ok(sh)
+/// The test cluster of a profile, whose name differs from a developer's own.
+fn test_cluster(profile: &str) -> Result<LocalCluster> {
+    LocalCluster::new(&format!("test-{profile}").parse()?)
 }
 
 /// Checks each crate alone: in the workspace, features enabled by one crate hide those that another one misses.
-fn check_each_crate_alone(sh: &Shell) -> Result<()> {
-    for directory in sh.read_dir("crates")? {
-        let name = directory.file_name().context("a crate directory without a name")?.to_owned();
-        cmd!(sh, "cargo check --quiet --package {name}").quiet().run()?;
+fn check_each_crate_alone() -> Result<()> {
+    for directory in Shell::new()?.read_dir(format!("{WORKSPACE}/crates"))? {
+        let name = directory.file_name().and_then(|name| name.to_str());
+        cargo(&["check", "--quiet", "--package", name.context("a crate directory without a name")?])?;
     }
     Ok(())
 }
 
 fn end_to_end_tests() -> Result<Vec<String>> {
-    let files = workspace_shell()?.read_dir("e2e/tests")?;
+    let files = Shell::new()?.read_dir(format!("{WORKSPACE}/e2e/tests"))?;
     let sources = files.iter().filter(|file| file.extension().is_some_and(|extension| extension == "rs"));
     Ok(sources.filter_map(|file| Some(file.file_stem()?.to_str()?.to_owned())).collect())
 }
 
 /// Runs the end-to-end tests in two new clusters in parallel.
-fn run_end_to_end_tests(xtask: &Path, tally: &mut Tally, keep: bool) -> Result<()> {
-    let sh = workspace_shell()?;
+fn run_end_to_end_tests(clusters: &[LocalCluster; 2], tally: &mut Tally, keep: bool) -> Result<()> {
     step("end-to-end tests: build", || {
         // Built outside the clusters, whose network cannot reach the crate registry.
-        cmd!(sh, "cargo build --quiet --workspace --bins").quiet().run()?;
-        Ok(cmd!(sh, "cargo test --quiet --package e2e --no-run").quiet().run()?)
+        cargo(&["build", "--quiet", "--workspace", "--bins"])?;
+        cargo(&["test", "--quiet", "--package", "e2e", "--no-run"])
     })?;
     let (node, control_plane): (Vec<_>, Vec<_>) =
         end_to_end_tests()?.into_iter().partition(|test| test.starts_with(NODE_TEST_PREFIX));
-    let suites = [(CONTROL_PLANE, control_plane), (NODE, node)];
-    for (profile, _) in &suites {
-        let name = cluster_name(profile);
-        cmd!(sh, "{xtask} cluster up --name {name} --profile {profile}").quiet().run()?;
+    let suites = [(CONTROL_PLANE, &clusters[0], control_plane), (NODE, &clusters[1], node)];
+    for (profile, cluster, _) in &suites {
+        cluster.manage("up", &["--profile", profile])?;
     }
     let outcomes = thread::scope(|scope| {
-        let running = suites.each_ref().map(|(profile, tests)| {
+        let running = suites.each_ref().map(|(profile, cluster, tests)| {
             scope.spawn(move || {
                 let mut tally = Tally::with_prefix(profile);
-                let mut command = test_command(xtask, profile, tests);
+                let mut command = test_command(cluster, tests);
                 step(format!("end-to-end tests: {profile}"), || tally.add(&mut command)).map(|()| tally)
             })
         });
         running.map(|thread| thread.join().unwrap_or_else(|_| bail!("a thread that ran tests panicked")))
     });
     if !keep {
-        for (profile, _) in &suites {
-            let name = cluster_name(profile);
-            cmd!(sh, "{xtask} cluster down --name {name}").quiet().run()?;
+        for cluster in clusters {
+            cluster.manage("down", &[])?;
         }
     }
     // A failure in one cluster does not hide the results of the other.
@@ -125,17 +121,11 @@ fn run_end_to_end_tests(xtask: &Path, tally: &mut Tally, keep: bool) -> Result<(
     result
 }
 
-/// The name of the test cluster of a profile, which differs from a developer's own.
-fn cluster_name(profile: &str) -> String {
-    format!("test-{profile}")
-}
-
-/// The command that runs end-to-end tests inside the cluster of a profile.
-fn test_command(xtask: &Path, profile: &str, tests: &[String]) -> Command {
-    let mut command = Command::new(xtask);
+/// The command that runs end-to-end tests inside a cluster.
+fn test_command(cluster: &LocalCluster, tests: &[String]) -> Command {
+    let mut command = cluster.command("cargo");
     command.current_dir(WORKSPACE);
-    command.args(["cluster", "exec", "--name", &cluster_name(profile), "--"]);
-    command.args(["cargo", "test", "--offline", "--package", "e2e", "--no-fail-fast"]);
+    command.args(["test", "--offline", "--package", "e2e", "--no-fail-fast"]);
     command.args(tests.iter().flat_map(|test| ["--test", test]));
     command.args(["--", "--test-threads", TEST_THREADS]);
     command

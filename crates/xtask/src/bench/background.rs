@@ -1,9 +1,10 @@
 //! Background processes of a measurement.
 
+use crate::commands::log_to;
 use anyhow::{Context, Result, bail};
 use std::fs::File;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 
 /// A process with its output in a file. It is killed when it goes out of scope.
 pub struct Background {
@@ -15,8 +16,7 @@ impl Background {
     /// Starts a command with its output in the file `log`.
     pub fn start(command: &mut Command, log: PathBuf) -> Result<Self> {
         let output = File::create(&log).with_context(|| log.display().to_string())?;
-        command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
-        let child = command.spawn().with_context(|| format!("{command:?}"))?;
+        let child = log_to(command, output)?.spawn().with_context(|| format!("{command:?}"))?;
         Ok(Self { child, log })
     }
 

@@ -55,8 +55,7 @@ impl<'a> Measurement<'a> {
         let (api, proxy) = Api::start(cluster)?;
         let reflector = Reflector::start(&api);
         let log = cluster.programs()?.join(format!("bench-{}.log", program.name));
-        let mut command = cluster.command(&program.file);
-        let process = Background::start(command.args(&program.arguments), log)?;
+        let process = Background::start(&mut cluster.controller(&program.file), log)?;
         let audit = AuditLog::open(&cluster.layout.audit_log())?;
         Ok(Self { program, workload, process, audit, reflector, api, _proxy: proxy })
     }

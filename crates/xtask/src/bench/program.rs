@@ -3,25 +3,19 @@
 use anyhow::{Context, Result};
 use std::path::PathBuf;
 
-/// A program with the flags of our controllers.
+/// A program with the flags of our controllers, and its name.
 pub struct MeasuredProgram {
     /// The name in the results, and the first part of the program's User-Agent.
     pub name: String,
     /// The file to execute.
     pub file: PathBuf,
-    /// Its arguments.
-    pub arguments: Vec<String>,
 }
 
 impl MeasuredProgram {
     /// The program in a file, named after the file.
     pub fn new(file: PathBuf) -> Result<Self> {
         let name = file.file_name().and_then(|name| name.to_str()).context("the program has no file name")?;
-        Ok(Self {
-            name: name.to_owned(),
-            arguments: ["--metrics-addr", "0", "--health-addr", "127.0.0.1:0"].map(str::to_owned).into(),
-            file,
-        })
+        Ok(Self { name: name.to_owned(), file })
     }
 }
 

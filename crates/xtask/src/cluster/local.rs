@@ -2,6 +2,7 @@
 //! namespaces.
 
 use super::layout::{Layout, Name};
+use crate::commands::run;
 use anyhow::{Context, Result, ensure};
 use std::ffi::OsStr;
 use std::io::{Write, stderr};
@@ -31,13 +32,20 @@ impl LocalCluster {
     pub fn manage(&self, verb: &str, arguments: &[&str]) -> Result<()> {
         let mut command = Command::new(&self.xtask);
         command.args(["cluster", verb, "--name", &self.layout.name.to_string()]).args(arguments);
-        run_command(command.stdout(stderr()))
+        run(command.stdout(stderr()))
     }
 
     /// A command inside the cluster's network. Its process becomes `program` and keeps its id.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(&self.xtask);
         command.args(["cluster", "exec", "--name", &self.layout.name.to_string(), "--"]).arg(program);
+        command
+    }
+
+    /// A controller inside the cluster's network, on ports that nobody else uses.
+    pub fn controller(&self, file: &Path) -> Command {
+        let mut command = self.command(file);
+        command.args(["--health-addr", "127.0.0.1:0", "--metrics-addr", "0"]);
         command
     }
 
@@ -51,11 +59,4 @@ impl LocalCluster {
         ensure!(status.success(), "{command:?} ended with {status}");
         Ok(())
     }
-}
-
-/// Runs a command; fails unless it succeeds.
-pub fn run_command(command: &mut Command) -> Result<()> {
-    let status = command.status().with_context(|| format!("{command:?}"))?;
-    ensure!(status.success(), "{command:?} ended with {status}");
-    Ok(())
 }

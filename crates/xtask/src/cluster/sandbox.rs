@@ -9,12 +9,13 @@ use super::layout::{Layout, NODE_ADDRESS, Name, SERVICE_CIDR};
 use super::processes::{self, MARKER, Process};
 use super::wait;
 use crate::cache;
+use crate::commands::log_to;
 use anyhow::{Context, Result, bail, ensure};
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 /// Reaps orphans and does nothing else.
@@ -153,13 +154,8 @@ fn into_background(command: &mut Command, layout: &Layout, name: &str) -> Result
     let log = File::options().create(true).append(true).open(&path);
     let log = log.with_context(|| format!("opening {}", path.display()))?;
     set_environment(command, &layout.name);
-    let status = command
-        .current_dir("/")
-        .stdin(Stdio::null())
-        .stdout(log.try_clone()?)
-        .stderr(log)
-        .status()
-        .with_context(|| format!("starting {name}"))?;
+    let status = log_to(command, log)?.current_dir("/").status();
+    let status = status.with_context(|| format!("starting {name}"))?;
     ensure!(status.success(), "{name} did not start: {}", log_end(layout, name));
     Ok(())
 }
