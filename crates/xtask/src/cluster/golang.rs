@@ -1,10 +1,9 @@
 //! Go programs, built from released modules with the installed Go toolchain and cached.
 
 use crate::cache;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use sha2::{Digest, Sha256};
-use std::fmt::Write;
-use std::fs;
+use std::iter;
 use std::path::{Path, PathBuf};
 use xshell::{Shell, cmd};
 
@@ -12,8 +11,6 @@ use xshell::{Shell, cmd};
 const NEEDED_SPACE: u64 = 6 << 30;
 
 const KUBERNETES_VERSION: &str = "v1.36.2";
-/// Kubernetes releases its libraries with the same minor and patch version and major version 0.
-const KUBERNETES_LIBRARIES_VERSION: &str = "v0.36.2";
 /// The libraries in the source tree of Kubernetes, which a build outside of it has to replace by their releases.
 const KUBERNETES_LIBRARIES: &[&str] = &[
     "api",
@@ -128,9 +125,8 @@ impl Program {
 
     fn build(&self, dir: &Path) -> Result<()> {
         let sh = Shell::new()?;
-        if cmd!(sh, "go version").quiet().ignore_stdout().ignore_stderr().run().is_err() {
-            bail!("Go is not installed: install Go 1.26 or newer and put `go` in PATH");
-        }
+        let go = cmd!(sh, "go version").quiet().ignore_stdout().ignore_stderr().run();
+        ensure!(go.is_ok(), "Go is not installed: install Go 1.26 or newer and put `go` in PATH");
         let free = fs4::available_space(dir).context("asking for free disk space")?;
         ensure!(
             free >= NEEDED_SPACE,
@@ -139,8 +135,7 @@ impl Program {
             free >> 20
         );
         let source = dir.join("source");
-        fs::create_dir(&source)?;
-        fs::write(source.join("go.mod"), self.go_mod())?;
+        sh.write_file(source.join("go.mod"), self.go_mod())?;
         sh.change_dir(&source);
         sh.set_var("CGO_ENABLED", "0");
         sh.set_var("GOFLAGS", "-mod=mod -buildvcs=false");
@@ -153,12 +148,9 @@ impl Program {
             String::from_utf8_lossy(&output.stderr).trim()
         );
         for data in self.data {
-            let to = dir.join(data);
-            fs::create_dir_all(to.parent().unwrap_or(dir))?;
-            fs::copy(self.module_directory(&sh)?.join(data), &to)
-                .with_context(|| format!("copying {data}"))?;
+            sh.write_file(dir.join(data), sh.read_file(self.module_directory(&sh)?.join(data))?)?;
         }
-        fs::remove_dir_all(&source).context("removing the build directory")
+        Ok(sh.remove_path(&source)?)
     }
 
     /// The directory of the module's source.
@@ -178,12 +170,10 @@ impl Program {
     fn go_mod(&self) -> String {
         let mut text = format!("module build\n\ngo 1.26.0\n\nrequire {} {}\n", self.module, self.version);
         if self.is_kubernetes() {
-            for library in KUBERNETES_LIBRARIES {
-                let _ = writeln!(
-                    text,
-                    "replace k8s.io/{library} => k8s.io/{library} {KUBERNETES_LIBRARIES_VERSION}"
-                );
-            }
+            // Kubernetes releases its libraries with the same minor and patch version and major version 0.
+            let version = self.version.replacen("v1.", "v0.", 1);
+            let replace = |library| format!("replace k8s.io/{library} => k8s.io/{library} {version}\n");
+            text.extend(KUBERNETES_LIBRARIES.iter().map(replace));
         }
         text
     }
@@ -192,17 +182,10 @@ impl Program {
     fn linker_flags(&self) -> String {
         let mut flags = "-s -w".to_owned();
         if self.is_kubernetes() {
-            let mut numbers = self.version.trim_start_matches('v').split('.');
-            for (variable, value) in [
-                ("gitVersion", Some(self.version)),
-                ("gitMajor", numbers.next()),
-                ("gitMinor", numbers.next()),
-            ] {
-                let _ = write!(
-                    flags,
-                    " -X k8s.io/component-base/version.{variable}={}",
-                    value.unwrap_or_default()
-                );
+            let numbers = self.version.trim_start_matches('v').split('.');
+            let values = iter::once(self.version).chain(numbers);
+            for (name, value) in ["gitVersion", "gitMajor", "gitMinor"].into_iter().zip(values) {
+                flags.extend([" -X k8s.io/component-base/version.", name, "=", value]);
             }
         }
         flags
