@@ -85,6 +85,10 @@ pub struct Image {
 }
 
 impl Image {
+    const fn new(name: &'static str, base: Base, entrypoint: &'static [&'static str]) -> Self {
+        Self { name, base, entrypoint, arguments: &[] }
+    }
+
     /// The image reference in pods. The host does not exist, so nothing can be pulled by mistake.
     pub fn reference(&self) -> String {
         let tag = match self.base {
@@ -96,47 +100,21 @@ impl Image {
 }
 
 /// Holds the namespaces of a pod sandbox and reaps its orphans.
-pub const PAUSE: Image = Image {
-    name: "pause",
-    base: Base::Tools,
-    entrypoint: &["/usr/bin/tini", "--", "/usr/bin/sleep", "infinity"],
-    arguments: &[],
-};
+pub const PAUSE: Image =
+    Image::new("pause", Base::Tools, &["/usr/bin/tini", "--", "/usr/bin/sleep", "infinity"]);
 
 /// Every image.
 pub const ALL: &[Image] = &[
     PAUSE,
-    Image { name: "tools", base: Base::Tools, entrypoint: &[], arguments: &["sh"] },
+    Image { arguments: &["sh"], ..Image::new("tools", Base::Tools, &[]) },
+    Image::new("slurmctld", Base::Slurm, &["tini", "--", "run-slurmctld"]),
+    Image::new("slurmd", Base::Slurm, &["tini", "--", "run-slurmd"]),
+    Image::new("slurmdbd", Base::Slurm, &["tini", "-g", "--", "slurmdbd", "-D"]),
     Image {
-        name: "slurmctld",
-        base: Base::Slurm,
-        entrypoint: &["tini", "--", "run-slurmctld"],
-        arguments: &[],
-    },
-    Image { name: "slurmd", base: Base::Slurm, entrypoint: &["tini", "--", "run-slurmd"], arguments: &[] },
-    Image {
-        name: "slurmdbd",
-        base: Base::Slurm,
-        entrypoint: &["tini", "-g", "--", "slurmdbd", "-D"],
-        arguments: &[],
-    },
-    Image {
-        name: "slurmrestd",
-        base: Base::Slurm,
-        // It has no handler for SIGTERM.
-        entrypoint: &["tini", "-g", "-e", "143", "--", "slurmrestd"],
         arguments: &["0.0.0.0:6820"],
+        // It has no handler for SIGTERM.
+        ..Image::new("slurmrestd", Base::Slurm, &["tini", "-g", "-e", "143", "--", "slurmrestd"])
     },
-    Image {
-        name: "login",
-        base: Base::Slurm,
-        entrypoint: &["tini", "-g", "--", "run-login"],
-        arguments: &[],
-    },
-    Image {
-        name: "mariadb",
-        base: Base::MariaDb,
-        entrypoint: &["tini", "--", "run-mariadb"],
-        arguments: &[],
-    },
+    Image::new("login", Base::Slurm, &["tini", "-g", "--", "run-login"]),
+    Image::new("mariadb", Base::MariaDb, &["tini", "--", "run-mariadb"]),
 ];

@@ -20,13 +20,10 @@ pub struct Layer {
 impl Layer {
     /// The layer of one tar file.
     pub fn from_tar(tar: PathBuf) -> Result<Self> {
-        let hash = || -> Result<(String, u64)> {
-            let mut hasher = Sha256::new();
-            let size = io::copy(&mut File::open(&tar)?, &mut hasher)?;
-            Ok((format!("{:x}", hasher.finalize()), size))
-        };
-        let (digest, size) = hash().with_context(|| format!("hashing {}", tar.display()))?;
-        Ok(Self { tar, digest, size })
+        let mut hasher = Sha256::new();
+        let size = File::open(&tar).and_then(|mut file| io::copy(&mut file, &mut hasher));
+        let size = size.with_context(|| format!("hashing {}", tar.display()))?;
+        Ok(Self { tar, digest: format!("{:x}", hasher.finalize()), size })
     }
 
     fn descriptor(&self) -> Value {

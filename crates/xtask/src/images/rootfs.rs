@@ -11,20 +11,12 @@ use xshell::{Shell, cmd};
 const EXCLUDED: [&str; 4] =
     ["/usr/share/doc/*", "/usr/share/info/*", "/usr/share/locale/*", "/usr/share/man/*"];
 
-/// The stages at which mmdebstrap calls a hook, also the file names of the hooks. If packages are only extracted,
-/// mmdebstrap does not call those after `extract`.
-const HOOKS: [&str; 3] = ["extract", "essential", "customize"];
-
 /// The tar of a root file system; a missing one is built.
 pub fn tar(base: Base, sources: &Sources) -> Result<PathBuf> {
     let name = "rootfs.tar";
     let entry = cache::entry("rootfs", &format!("{}-{}", base.name(), sources.rootfs_key()), |dir| {
         packages::ensure(&["mmdebstrap"])?;
         let excluded = EXCLUDED.map(|path| format!("--dpkgopt=path-exclude={path}"));
-        let hooks = HOOKS.iter().map(|stage| (stage, sources.hooks().join(stage)));
-        let hooks = hooks
-            .filter(|(_, path)| path.exists())
-            .map(|(stage, path)| format!("--{stage}-hook={}", path.display()));
         let variant = base.variant();
         let include = base.packages().join(",");
         // Snapshot mirrors, as on CI machines, serve release files past their expiry date.
@@ -34,7 +26,7 @@ pub fn tar(base: Base, sources: &Sources) -> Result<PathBuf> {
         sh.set_var("SLURM_SERIES", SLURM_SERIES);
         cmd!(sh, "mmdebstrap --quiet --variant={variant} --include={include} --skip=output/dev")
             .args(excluded)
-            .args(hooks)
+            .args(sources.hook_options())
             .arg(allow_expired)
             .arg(SUITE)
             .arg(tar)

@@ -1,11 +1,12 @@
 //! The source files of the images of one base, and the cache keys of the images.
 
 use super::catalog::{Base, SLURM_SERIES, SUITE};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use sha2::{Digest, Sha256};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use xshell::Shell;
 
 /// Hooks and files of one base.
 pub struct Sources {
@@ -38,18 +39,21 @@ impl Sources {
         })
     }
 
-    /// The directory of mmdebstrap's hooks, which are named after their stage.
-    pub fn hooks(&self) -> PathBuf {
-        self.directory.join("hooks")
+    /// The options with which mmdebstrap calls the hooks. They are named after their stages: `extract`, `essential` and
+    /// `customize`. If packages are only extracted, mmdebstrap does not call those after `extract`.
+    pub fn hook_options(&self) -> impl Iterator<Item = String> {
+        let directory = self.directory.join("hooks");
+        let stages = self.hooks.iter().map(|hook| &hook.path);
+        stages.map(move |stage| format!("--{}-hook={}", stage.display(), directory.join(stage).display()))
     }
 
     /// The cache key of the root file system, a digest of all its inputs.
     pub fn rootfs_key(&self) -> String {
         let mut key = Key::default();
         key.add(SUITE).add(SLURM_SERIES).add(self.base.variant());
-        self.base.packages().iter().for_each(|package| {
+        for package in self.base.packages() {
             key.add(package);
-        });
+        }
         key.add_files(&self.hooks).finish()
     }
 
@@ -94,37 +98,22 @@ impl Key {
 
 /// All files below `root`, sorted by path; empty if it does not exist.
 fn read_tree(root: &Path) -> Result<Vec<SourceFile>> {
+    let sh = Shell::new()?;
     let mut files = Vec::new();
-    let mut pending = vec![root.to_path_buf()];
-    while let Some(directory) = pending.pop() {
-        if !directory.is_dir() {
+    let mut pending = if root.is_dir() { vec![root.to_path_buf()] } else { Vec::new() };
+    while let Some(path) = pending.pop() {
+        if path.is_dir() {
+            pending.extend(sh.read_dir(&path)?);
             continue;
         }
-        let entries = fs::read_dir(&directory).with_context(|| format!("listing {}", directory.display()))?;
-        for entry in entries {
-            let path = entry?.path();
-            if path.is_dir() {
-                pending.push(path);
-            } else {
-                files.push(SourceFile::read(root, &path)?);
-            }
-        }
+        files.push(SourceFile {
+            path: path.strip_prefix(root)?.to_path_buf(),
+            content: sh.read_binary_file(&path)?,
+            executable: fs::metadata(&path)?.permissions().mode() & 0o111 != 0,
+        });
     }
     files.sort_by(|a, b| a.path.cmp(&b.path));
     Ok(files)
-}
-
-impl SourceFile {
-    fn read(root: &Path, path: &Path) -> Result<Self> {
-        let read = || -> Result<Self> {
-            Ok(Self {
-                path: path.strip_prefix(root)?.to_path_buf(),
-                executable: fs::metadata(path)?.permissions().mode() & 0o111 != 0,
-                content: fs::read(path)?,
-            })
-        };
-        read().with_context(|| format!("reading {}", path.display()))
-    }
 }
 
 #[cfg(test)]
