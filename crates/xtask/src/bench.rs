@@ -5,7 +5,6 @@ mod audit;
 mod background;
 mod cluster_state;
 mod measurement;
-mod program;
 mod reflector;
 mod report;
 mod usage;
@@ -17,11 +16,10 @@ use crate::commands::{self, cargo};
 use crate::progress::step;
 use anyhow::{Result, ensure};
 use measurement::Measurement;
-use program::MeasuredProgram;
 use serde_json::{Value, json};
 use std::fs;
 use std::io::stderr;
-use std::path::{PathBuf, absolute};
+use std::path::{Path, PathBuf, absolute};
 use workload::{NAMESPACE, Workload, parse_max_unavailable};
 
 /// The binary that is measured by default.
@@ -96,7 +94,6 @@ pub fn run(args: &Args) -> Result<()> {
         None => step(format!("build {OPERATOR}"), || build(&cluster))?,
     };
     let workload = Workload::new(args.pods, args.nodesets, &args.max_unavailable);
-    let program = MeasuredProgram::new(program)?;
     let nodes = args.pods.div_ceil(PODS_PER_NODE).to_string();
     let up = cluster.manage("up", &["--profile", "scale", "--nodes", &nodes]);
     let outcome = up.and_then(|()| measure(&cluster, &program, &workload));
@@ -110,7 +107,7 @@ fn build(cluster: &LocalCluster) -> Result<PathBuf> {
     Ok(cluster.programs()?.with_file_name("release").join(OPERATOR))
 }
 
-fn measure(cluster: &LocalCluster, program: &MeasuredProgram, workload: &Workload) -> Result<()> {
+fn measure(cluster: &LocalCluster, program: &Path, workload: &Workload) -> Result<()> {
     step("install the CRDs", || {
         let crds = fs::read_to_string(format!("{WORKSPACE}/deploy/crds.yaml"))?;
         cluster.apply("default", &crds)?;

@@ -27,14 +27,14 @@ impl Api {
         command.arg("proxy").arg("--unix-socket").arg(&socket);
         let proxy = Background::start(&mut command, cluster.layout.log("kubectl-proxy"))?;
         let api = Self { socket };
-        until(START_TIMEOUT, || api.send("GET", "/readyz", &[], ""))?;
+        until(START_TIMEOUT, || api.send("GET", "/readyz", "Accept: */*", ""))?;
         Ok((api, proxy))
     }
 
     /// Merges fields into the object at `path` and returns the result.
     pub fn patch(&self, path: &str, fields: &Value) -> Result<Value> {
-        let content = [("Content-Type", "application/merge-patch+json")];
-        Ok(serde_json::from_reader(self.send("PATCH", path, &content, &fields.to_string())?)?)
+        let content = "Content-Type: application/merge-patch+json";
+        Ok(serde_json::from_reader(self.send("PATCH", path, content, &fields.to_string())?)?)
     }
 
     /// Watches the objects at `path` that `query` selects: one event per line, until the API server ends the watch. It
@@ -47,23 +47,14 @@ impl Api {
         version: &str,
     ) -> Result<impl BufRead + use<>> {
         let path = format!("{path}?watch=true&resourceVersion={version}{query}");
-        self.send("GET", &path, &[("Accept", accept)], "")
+        self.send("GET", &path, &format!("Accept: {accept}"), "")
     }
 
     /// The body of a successful response. HTTP/1.0 has no chunks: the body is the rest of the stream.
-    fn send(
-        &self,
-        method: &str,
-        path: &str,
-        headers: &[(&str, &str)],
-        body: &str,
-    ) -> Result<BufReader<UnixStream>> {
+    fn send(&self, method: &str, path: &str, header: &str, body: &str) -> Result<BufReader<UnixStream>> {
         let mut stream = UnixStream::connect(&self.socket).context("connecting to the proxy")?;
-        let mut head = format!("{method} {path} HTTP/1.0\r\nHost: localhost\r\n");
-        for (name, value) in headers {
-            head.extend([name, ": ", value, "\r\n"]);
-        }
-        write!(stream, "{head}Content-Length: {}\r\n\r\n{body}", body.len())?;
+        write!(stream, "{method} {path} HTTP/1.0\r\nHost: localhost\r\n{header}\r\n")?;
+        write!(stream, "Content-Length: {}\r\n\r\n{body}", body.len())?;
         let mut response = BufReader::new(stream);
         let mut status = String::new();
         response.read_line(&mut status)?;

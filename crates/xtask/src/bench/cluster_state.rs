@@ -128,20 +128,22 @@ impl Goal {
 
     /// Whether the status of every NodeSet reports the desired state.
     pub fn is_settled(&self, state: &ClusterState) -> bool {
-        self.0.iter().all(|(name, desired)| desired.is_reported_by(state.nodesets.get(name)))
+        self.settled(state) == self.0.len()
     }
 
     /// The progress as text, for a timeout.
     pub fn progress(&self, state: &ClusterState) -> String {
-        let settled =
-            self.0.iter().filter(|(name, desired)| desired.is_reported_by(state.nodesets.get(*name)));
         format!(
             "{} new and {} other pods, {} of {} NodeSets settled",
             state.fresh.len(),
             state.old.len() + state.ending.len(),
-            settled.count(),
+            self.settled(state),
             self.0.len()
         )
+    }
+
+    fn settled(&self, state: &ClusterState) -> usize {
+        self.0.iter().filter(|(name, desired)| desired.is_reported_by(state.nodesets.get(*name))).count()
     }
 }
 

@@ -6,7 +6,6 @@ use super::api::Api;
 use super::audit::AuditLog;
 use super::background::Background;
 use super::cluster_state::{ClusterState, DesiredNodeSet, Goal};
-use super::program::MeasuredProgram;
 use super::reflector::Reflector;
 use super::report::{Line, mebibytes, seconds};
 use super::usage;
@@ -15,6 +14,7 @@ use crate::cluster::LocalCluster;
 use crate::progress::step;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// How long the program runs before the first phase.
@@ -30,7 +30,8 @@ const LIVENESS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A running program with everything to measure it.
 pub struct Measurement<'a> {
-    program: &'a MeasuredProgram,
+    /// The name of the program in the results, and the first part of its User-Agent.
+    program: &'a str,
     workload: &'a Workload,
     process: Background,
     audit: AuditLog,
@@ -46,23 +47,20 @@ struct Times {
 }
 
 impl<'a> Measurement<'a> {
-    /// Starts the program in a cluster that has the objects of the workload.
-    pub fn start(
-        cluster: &LocalCluster,
-        program: &'a MeasuredProgram,
-        workload: &'a Workload,
-    ) -> Result<Self> {
+    /// Starts the program in a cluster that has the objects of the workload. It has the flags of our controllers.
+    pub fn start(cluster: &LocalCluster, file: &'a Path, workload: &'a Workload) -> Result<Self> {
+        let program = name(file)?;
         let (api, proxy) = Api::start(cluster)?;
         let reflector = Reflector::start(&api);
-        let log = cluster.programs()?.join(format!("bench-{}.log", program.name));
-        let process = Background::start(&mut cluster.controller(&program.file), log)?;
+        let log = cluster.programs()?.join(format!("bench-{program}.log"));
+        let process = Background::start(&mut cluster.controller(file), log)?;
         let audit = AuditLog::open(&cluster.layout.audit_log())?;
         Ok(Self { program, workload, process, audit, reflector, api, _proxy: proxy })
     }
 
     /// Runs all phases.
     pub fn run(mut self) -> Result<()> {
-        step(format!("let {} run for {} s", self.program.name, WARM_UP.as_secs()), || {
+        step(format!("let {} run for {} s", self.program, WARM_UP.as_secs()), || {
             self.follow(WARM_UP, |_| false)
         })?;
         self.phase("out", |bench| bench.change(|size| (json!({"spec": {"replicas": size}}), size)))?;
@@ -78,14 +76,14 @@ impl<'a> Measurement<'a> {
     /// Runs a phase and prints its figures.
     fn phase(&mut self, phase: &str, work: impl FnOnce(&mut Self) -> Result<Times>) -> Result<()> {
         let process = self.process.id();
-        self.audit.read(&self.program.name)?;
+        self.audit.read(self.program)?;
         usage::reset_peak_memory(process)?;
         let cpu = usage::cpu(process)?;
         let times = step(phase, || work(self))?;
         let cpu = usage::cpu(process)?.saturating_sub(cpu);
-        let by = self.audit.read(&self.program.name)?;
+        let by = self.audit.read(self.program)?;
         let line = Line {
-            who: &self.program.name,
+            who: self.program,
             phase,
             n: self.workload.pods(),
             nodesets: self.workload.nodesets.len(),
@@ -135,5 +133,22 @@ impl<'a> Measurement<'a> {
             self.process.ensure_running()?;
         }
         Ok(true)
+    }
+}
+
+/// The name of a program: that of its file.
+fn name(file: &Path) -> Result<&str> {
+    file.file_name().and_then(|name| name.to_str()).context("the program has no file name")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::name;
+    use std::path::Path;
+
+    #[test]
+    fn program_is_named_after_its_file() {
+        assert_eq!(name(Path::new("/builds/other-operator")).unwrap(), "other-operator");
+        assert!(name(Path::new("/")).is_err());
     }
 }
