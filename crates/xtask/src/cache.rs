@@ -5,6 +5,7 @@ use anyhow::{Context, Result};
 use fs4::fs_std::FileExt;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use xshell::Shell;
 
 /// The directory of the cache, which outlives checkouts and clusters.
 pub fn root() -> Result<PathBuf> {
@@ -26,7 +27,8 @@ pub fn entry(name: &str, key: &str, build: impl FnOnce(&Path) -> Result<()>) -> 
     if finished.is_dir() {
         return Ok(finished);
     }
-    fs::create_dir_all(&parent).with_context(|| format!("creating {}", parent.display()))?;
+    let sh = Shell::new()?;
+    sh.create_dir(&parent)?;
     let lock_path = parent.join(".lock");
     let lock = File::create(&lock_path).with_context(|| format!("creating {}", lock_path.display()))?;
     lock.lock_exclusive().with_context(|| format!("locking {}", lock_path.display()))?;
@@ -34,10 +36,8 @@ pub fn entry(name: &str, key: &str, build: impl FnOnce(&Path) -> Result<()>) -> 
         return Ok(finished);
     }
     let partial = parent.join(format!("{key}.partial"));
-    if partial.exists() {
-        fs::remove_dir_all(&partial).with_context(|| format!("removing {}", partial.display()))?;
-    }
-    fs::create_dir(&partial).with_context(|| format!("creating {}", partial.display()))?;
+    sh.remove_path(&partial)?;
+    sh.create_dir(&partial)?;
     step(format!("build {name} {key}"), || build(&partial))?;
     fs::rename(&partial, &finished).with_context(|| format!("finishing {}", finished.display()))?;
     Ok(finished)

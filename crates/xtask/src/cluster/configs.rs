@@ -2,9 +2,9 @@
 
 use super::layout::{DOMAIN, Layout, NODE_ADDRESS, NODE_NAME, POD_CIDR};
 use crate::images::catalog::PAUSE;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde_json::{Value, json};
-use std::fs;
+use xshell::Shell;
 
 /// Writes all configuration files.
 pub fn write(layout: &Layout) -> Result<()> {
@@ -19,10 +19,9 @@ pub fn write(layout: &Layout) -> Result<()> {
         ("Corefile", corefile(layout)),
         ("pod-delete.json", format!("{:#}", pod_delete())),
     ];
+    let sh = Shell::new()?;
     for (file, text) in files {
-        let path = layout.config(file);
-        fs::create_dir_all(path.parent().unwrap_or(&path))?;
-        fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
+        sh.write_file(layout.config(file), text)?;
     }
     Ok(())
 }

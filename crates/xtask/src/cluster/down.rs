@@ -5,6 +5,7 @@ use super::{cgroups, lock, processes};
 use crate::progress::step;
 use anyhow::{Context, Result};
 use std::fs;
+use xshell::Shell;
 
 /// Removes a cluster, if it exists.
 pub fn down(layout: &Layout) -> Result<()> {
@@ -19,10 +20,9 @@ pub fn down(layout: &Layout) -> Result<()> {
 pub fn clear(layout: &Layout) -> Result<()> {
     processes::end(&layout.name)?;
     cgroups::remove(&layout.cgroup())?;
-    for entry in fs::read_dir(&layout.dir)? {
-        let path = entry?.path();
-        let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
-        removed.with_context(|| format!("removing {}", path.display()))?;
+    let sh = Shell::new()?;
+    for path in sh.read_dir(&layout.dir)? {
+        sh.remove_path(path)?;
     }
     Ok(())
 }

@@ -1,12 +1,13 @@
 //! Runs commands inside a cluster's network.
 
+use super::golang::Program;
 use super::layout::Layout;
 use super::processes::MARKER;
 use super::profile::TOOLS;
 use super::sandbox::Sandbox;
 use anyhow::{Context, Result, bail};
 use std::env;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -32,20 +33,14 @@ pub fn exec(layout: &Layout, command: &[OsString]) -> Result<()> {
 
 /// The prefix of a command with the cluster's network and credentials, and without the machine's HTTP proxies.
 pub fn attach(layout: &Layout, sandbox: &Sandbox) -> Result<Command> {
-    let mut path = OsString::new();
-    for tool in TOOLS {
-        path.push(tool.directory()?);
-        path.push(":");
-    }
-    path.push(env::var_os("PATH").unwrap_or_default());
+    let mut path = TOOLS.iter().map(Program::directory).collect::<Result<Vec<_>>>()?;
+    path.extend(env::split_paths(&env::var_os("PATH").unwrap_or_default()));
     let mut command = Command::new("nsenter");
-    let mut network = OsStr::new("--net=").to_owned();
-    network.push(sandbox.network());
     command
-        .arg(network)
+        .arg(format!("--net={}", sandbox.network().display()))
         .arg("--")
-        .env("PATH", path)
-        .env("KUBECONFIG", layout.admin_kubeconfig())
+        .env("PATH", env::join_paths(path)?)
+        .env("KUBECONFIG", layout.kubeconfig("admin"))
         // All clusters have the same address, so the discovery cache of one is wrong for another.
         .env("KUBECACHEDIR", layout.dir.join("client-cache"))
         .env(MARKER, layout.name.to_string())

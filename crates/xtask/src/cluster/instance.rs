@@ -13,6 +13,7 @@ use clap::ValueEnum;
 use serde_json::{Value, json};
 use std::fs;
 use std::time::Duration;
+use xshell::Shell;
 
 /// Timeout for the start of a component on a slow and busy machine.
 const START_TIMEOUT: Duration = Duration::from_mins(2);
@@ -99,7 +100,7 @@ impl<'a> Cluster<'a> {
     pub fn create(&self, file: &str, objects: &[Value]) -> Result<()> {
         let path = self.layout.config(file);
         let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
-        fs::write(&path, list.to_string()).with_context(|| format!("writing {}", path.display()))?;
+        Shell::new()?.write_file(&path, list.to_string())?;
         self.kubectl(&["create", "--filename", &path.display().to_string()]).map(drop)
     }
 
@@ -125,28 +126,25 @@ impl<'a> Cluster<'a> {
 
     /// Checks a component by its effect on other components.
     fn check_health(&self, component: Component) -> Result<()> {
-        match component {
+        let answer = match component {
             // The readiness of the API server includes etcd; the others have no effect of their own to check.
             Component::Etcd
             | Component::Scheduler
             | Component::SchedulerOnRequest
             | Component::Kwok
-            | Component::VolumeProvisioner => Ok(()),
-            Component::Apiserver => self.kubectl(&["get", "--raw", "/readyz"]).map(drop),
-            Component::ControllerManager => self.kubectl(&["get", "serviceaccount", "default"]).map(drop),
-            Component::Containerd => output(self.sandbox.enter().args(["ctr", "version"])).map(drop),
-            Component::Kubelet => self.ensure_nodes_ready(),
+            | Component::VolumeProvisioner => return Ok(()),
+            Component::Apiserver => self.kubectl(&["get", "--raw", "/readyz"]),
+            Component::ControllerManager => self.kubectl(&["get", "serviceaccount", "default"]),
+            Component::Containerd => output(self.sandbox.enter().args(["ctr", "version"])),
+            Component::Kubelet => return self.ensure_nodes_ready(),
             Component::Proxy => {
                 let server = format!("--server=https://{API_SERVICE_ADDRESS}");
-                self.kubectl(&[&server, "get", "--raw", "/readyz"]).map(drop)
+                self.kubectl(&[&server, "get", "--raw", "/readyz"])
             }
-            Component::Dns => {
-                let lookup = ["getent", "hosts", "kubernetes.default"];
-                output(self.sandbox.enter().args(lookup))
-                    .context("DNS does not resolve kubernetes.default")
-                    .map(drop)
-            }
-        }
+            Component::Dns => output(self.sandbox.enter().args(["getent", "hosts", "kubernetes.default"]))
+                .context("DNS does not resolve kubernetes.default"),
+        };
+        answer.map(drop)
     }
 
     fn ensure_nodes_ready(&self) -> Result<()> {

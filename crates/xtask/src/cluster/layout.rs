@@ -83,12 +83,7 @@ impl Layout {
         self.dir.join("imported")
     }
 
-    /// The user's kubeconfig.
-    pub fn admin_kubeconfig(&self) -> PathBuf {
-        self.kubeconfig("admin")
-    }
-
-    /// The kubeconfig of one client of the API server.
+    /// The kubeconfig of one client of the API server; that of the user is `admin`.
     pub fn kubeconfig(&self, client: &str) -> PathBuf {
         self.dir.join("kubeconfig").join(client)
     }

@@ -1,13 +1,13 @@
 //! The certificates of a cluster: one authority, server certificates and client identities.
 
 use super::layout::{API_SERVICE_ADDRESS, DOMAIN, Layout, NODE_ADDRESS, NODE_NAME};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose,
 };
 use serde_json::{Value, json};
-use std::fs;
+use xshell::Shell;
 
 /// A client of the API server: the file name of its credentials and its identity in RBAC.
 struct Client {
@@ -32,13 +32,10 @@ const CLIENTS: &[Client] = &[
 /// Writes all keys, certificates and kubeconfigs.
 pub fn write(layout: &Layout) -> Result<()> {
     let authority = Authority::new()?;
-    let write = |file: String, text: &str| {
-        let path = layout.pki(&file);
-        fs::write(&path, text).with_context(|| format!("writing {}", path.display()))
-    };
+    let sh = Shell::new()?;
     let write_pair = |name: &str, pair: &Pair| {
-        write(format!("{name}.crt"), &pair.certificate)?;
-        write(format!("{name}.key"), &pair.key)
+        sh.write_file(layout.pki(&format!("{name}.crt")), &pair.certificate)?;
+        sh.write_file(layout.pki(&format!("{name}.key")), &pair.key)
     };
     write_pair("ca", &authority.pair)?;
     write_pair("kube-apiserver", &authority.server("kube-apiserver", apiserver_names())?)?;
@@ -47,12 +44,11 @@ pub fn write(layout: &Layout) -> Result<()> {
         &authority.server(NODE_NAME, vec![NODE_NAME.into(), NODE_ADDRESS.to_string()])?,
     )?;
     let service_accounts = KeyPair::generate()?;
-    write("service-account.key".into(), &service_accounts.serialize_pem())?;
-    write("service-account.pub".into(), &service_accounts.public_key_pem())?;
+    sh.write_file(layout.pki("service-account.key"), service_accounts.serialize_pem())?;
+    sh.write_file(layout.pki("service-account.pub"), service_accounts.public_key_pem())?;
     for client in CLIENTS {
         write_pair(client.file, &authority.client(client)?)?;
-        let text = serde_json::to_string_pretty(&kubeconfig(layout, client.file))?;
-        fs::write(layout.kubeconfig(client.file), text)?;
+        sh.write_file(layout.kubeconfig(client.file), format!("{:#}", kubeconfig(layout, client.file)))?;
     }
     Ok(())
 }

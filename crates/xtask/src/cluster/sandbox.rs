@@ -17,6 +17,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
+use xshell::Shell;
 
 /// Reaps orphans and does nothing else.
 const HOLDER: &str = "catatonit";
@@ -63,8 +64,10 @@ impl Sandbox {
 
     /// Creates the namespaces and sets up mounts and network.
     pub fn start(layout: &Layout) -> Result<Self> {
+        let sh = Shell::new()?;
+        sh.create_dir(layout.log(""))?;
         for directory in ["var/lib", "var/log", "var/tmp", "var/cache", "tmp"] {
-            fs::create_dir_all(layout.private(directory))?;
+            sh.create_dir(layout.private(directory))?;
         }
         symlink("/run", layout.private("var/run"))?;
         let mut unshare = Command::new("setsid");
@@ -76,18 +79,11 @@ impl Sandbox {
             Self::find(layout)?
                 .with_context(|| format!("no namespaces were created: {}", log_end(layout, "holder")))
         })?;
-        let cache = cache::root()?;
-        let private = layout.private("");
-        sandbox.script(
-            "mounting",
-            SET_UP_MOUNTS,
-            &[&cache, private.strip_prefix(&cache)?, &layout.resolv_conf()].map(Path::as_os_str),
-        )?;
-        sandbox.script(
-            "setting up the network",
-            SET_UP_NETWORK,
-            &[OsStr::new(&NODE_ADDRESS.to_string()), OsStr::new(SERVICE_CIDR)],
-        )?;
+        let (cache, private, resolver) = (cache::root()?, layout.private(""), layout.resolv_conf());
+        let paths = [cache.as_path(), private.strip_prefix(&cache)?, &resolver];
+        sandbox.script("mounting", SET_UP_MOUNTS, &paths)?;
+        let addresses = [&NODE_ADDRESS.to_string(), SERVICE_CIDR];
+        sandbox.script("setting up the network", SET_UP_NETWORK, &addresses)?;
         Ok(sandbox)
     }
 
@@ -125,7 +121,7 @@ impl Sandbox {
         self.holder.file("ns/net")
     }
 
-    fn script(&self, what: &'static str, script: &str, args: &[&OsStr]) -> Result<()> {
+    fn script(&self, what: &'static str, script: &str, args: &[impl AsRef<OsStr>]) -> Result<()> {
         output(self.enter().args(["sh", "-euc", script, "sh"]).args(args)).context(what).map(drop)
     }
 }

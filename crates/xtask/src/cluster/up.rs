@@ -26,7 +26,7 @@ pub fn up(layout: &Layout, profile: Profile, nodes: usize) -> Result<()> {
         Profile::Scale => cluster.simulate_nodes(nodes)?,
         Profile::ControlPlane => {}
     }
-    println!("kubeconfig: {}", layout.admin_kubeconfig().display());
+    println!("kubeconfig: {}", layout.kubeconfig("admin").display());
     println!("commands: cargo xtask cluster exec --name {} -- kubectl get nodes", layout.name);
     Ok(())
 }
@@ -80,9 +80,6 @@ fn start(layout: &Layout, profile: Profile) -> Result<Cluster<'_>> {
 
 /// Writes the credentials and configurations of the components.
 pub fn write_files(layout: &Layout) -> Result<()> {
-    for directory in [layout.pki(""), layout.kubeconfig(""), layout.config(""), layout.log("")] {
-        fs::create_dir(&directory).with_context(|| format!("creating {}", directory.display()))?;
-    }
     pki::write(layout)?;
     configs::write(layout)
 }
