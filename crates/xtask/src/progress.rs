@@ -12,9 +12,7 @@ pub fn step<T>(name: impl Display, work: impl FnOnce() -> Result<T>) -> Result<T
     eprintln!("==> {name}");
     let result = work().with_context(|| name.to_string());
     let elapsed = started.elapsed().as_secs_f32();
-    match &result {
-        Ok(_) => eprintln!("    {name}: done in {elapsed:.1} s"),
-        Err(_) => eprintln!("    {name}: failed after {elapsed:.1} s"),
-    }
+    let outcome = if result.is_ok() { "done in" } else { "failed after" };
+    eprintln!("    {name}: {outcome} {elapsed:.1} s");
     result
 }
