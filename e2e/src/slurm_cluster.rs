@@ -1,8 +1,8 @@
 //! A whole Slurm cluster: real daemons in real pods, managed by our binaries, used by real clients.
 
-use crate::audit;
 use crate::process::{Process, binary, scratch};
 use crate::test_env::TestEnv;
+use crate::{audit, eventually};
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::api::ListParams;
@@ -129,9 +129,25 @@ impl SlurmCluster {
         Ok(workers.items.into_iter().map(|pod| (pod.name_any(), pod.uid().unwrap_or_default())).collect())
     }
 
+    /// Waits until the worker pods, as UIDs by name, satisfy `is_expected`.
+    pub async fn wait_for_workers(
+        &self,
+        what: &str,
+        timeout: Duration,
+        is_expected: impl Fn(&BTreeMap<String, String>) -> bool,
+    ) -> Result<()> {
+        eventually(what, timeout, async || self.workers().await, is_expected).await?;
+        Ok(())
+    }
+
+    /// Merges fields into the spec of the NodeSet `worker`; `null` removes a field.
+    pub async fn patch_nodeset(&self, spec: Value) -> Result<NodeSet> {
+        self.env.patch_spec("worker", spec).await
+    }
+
     /// Sets the replicas of the NodeSet `worker`.
     pub async fn scale(&self, workers: usize) -> Result<NodeSet> {
-        self.env.patch_spec("worker", json!({ "replicas": workers })).await
+        self.patch_nodeset(json!({ "replicas": workers })).await
     }
 
     /// The states of the Slurm nodes by name.

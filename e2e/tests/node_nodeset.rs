@@ -68,6 +68,18 @@ async fn wait_for_state(
     Ok(begun.elapsed())
 }
 
+/// Waits until what scontrol shows about `subject` is as expected.
+async fn wait_until_shown(
+    cluster: &SlurmCluster,
+    subject: &str,
+    what: &str,
+    is_expected: impl Fn(&str) -> bool,
+) -> Result<()> {
+    let show = async || cluster.scontrol(&["show", subject]);
+    eventually(what, SOON, show, |shown: &String| is_expected(shown)).await?;
+    Ok(())
+}
+
 /// Submits a job that runs on these nodes, waits until it runs, and returns its id.
 async fn submit(cluster: &SlurmCluster, nodes: &str, seconds: u64) -> Result<String> {
     let wrap = format!("sleep {seconds}");
@@ -131,8 +143,7 @@ async fn scale_in_drains_busy_workers(cluster: &SlurmCluster) -> Result<()> {
     wait_for_state(cluster, "worker-2", "draining", SOON).await?;
     wait_until_completed_on_its_pod(cluster, &job, "worker-2").await?;
     let ended = Instant::now();
-    let is_scaled_in = |pods: &BTreeMap<String, String>| pods.keys().eq(["worker-0"]);
-    eventually("worker-0 only", SOON, async || cluster.workers().await, is_scaled_in).await?;
+    cluster.wait_for_workers("worker-0 only", SOON, |pods| pods.keys().eq(["worker-0"])).await?;
     report(format_args!(
         "scale-in: pods deleted {:.1} s after the end of the job",
         ended.elapsed().as_secs_f64()
@@ -152,15 +163,12 @@ async fn scale_in_drains_busy_workers(cluster: &SlurmCluster) -> Result<()> {
 async fn update_waits_for_a_job(cluster: &SlurmCluster) -> Result<()> {
     let before = cluster.workers().await?;
     let job = submit(cluster, "worker-1", 30).await?;
-    cluster
-        .env
-        .patch_spec::<NodeSet>("worker", json!({ "slurmd": { "env": [{ "name": "NEW", "value": "1" }] } }))
-        .await?;
+    cluster.patch_nodeset(json!({ "slurmd": { "env": [{ "name": "NEW", "value": "1" }] } })).await?;
     wait_until_completed_on_its_pod(cluster, &job, "worker-1").await?;
     let all_replaced = |now: &BTreeMap<String, String>| {
         now.len() == 3 && now.iter().all(|(name, uid)| before.get(name) != Some(uid))
     };
-    eventually("new pods", STARTED, async || cluster.workers().await, all_replaced).await?;
+    cluster.wait_for_workers("new pods", STARTED, all_replaced).await?;
     wait_until_idle(cluster, 3).await?;
     cluster.wait_until_ready::<NodeSet>("worker").await?;
     Ok(())
@@ -222,8 +230,7 @@ async fn wait_for_replaced_worker(
     let is_replaced = |now: &BTreeMap<String, String>| {
         now.get("worker-0").is_some_and(|uid| before.get("worker-0") != Some(uid))
     };
-    eventually("a new pod worker-0", timeout, async || cluster.workers().await, is_replaced).await?;
-    Ok(())
+    cluster.wait_for_workers("a new pod worker-0", timeout, is_replaced).await
 }
 
 #[tokio::test]
@@ -239,10 +246,9 @@ async fn partition_is_kept_until_no_job_record_names_it() -> Result<()> {
 async fn removed_partition_of_a_job_is_drained_first(cluster: &SlurmCluster) -> Result<()> {
     let restarts = cluster.controller_restarts().await?;
     let job = submit(cluster, "worker-0", 60).await?;
-    cluster.env.patch_spec::<NodeSet>("worker", json!({ "partition": { "enabled": false } })).await?;
-    let partitions = async || cluster.scontrol(&["show", "partition"]);
+    cluster.patch_nodeset(json!({ "partition": { "enabled": false } })).await?;
     let begun = Instant::now();
-    eventually("a drained partition", SOON, partitions, |shown: &String| shown.contains("State=DRAIN"))
+    wait_until_shown(cluster, "partition", "a drained partition", |shown| shown.contains("State=DRAIN"))
         .await?;
     report(format_args!("partition removed: drained after {:.1} s", begun.elapsed().as_secs_f64()));
     let refused = cluster.exec_in_slurmctld(&["sbatch", "--wrap", "hostname"]);
@@ -265,10 +271,9 @@ async fn removed_partition_of_a_job_is_drained_first(cluster: &SlurmCluster) -> 
     );
     report(format_args!("partition removed {:.1} s after the end of the job", ended.elapsed().as_secs_f64()));
     ensure!(held().await?.status == "False", "{:?}", held().await);
-    cluster.env.patch_spec::<NodeSet>("worker", json!({ "partition": { "enabled": true } })).await?;
-    let partitions = async || cluster.scontrol(&["show", "partition"]);
-    let is_present = |shown: &String| shown.contains("PartitionName=worker");
-    eventually("the partition again", SOON, partitions, is_present).await?;
+    cluster.patch_nodeset(json!({ "partition": { "enabled": true } })).await?;
+    let is_present = |shown: &str| shown.contains("PartitionName=worker");
+    wait_until_shown(cluster, "partition", "the partition again", is_present).await?;
     ensure!(cluster.controller_restarts().await? == restarts, "slurmctld crashed");
     Ok(())
 }
@@ -279,11 +284,10 @@ async fn deleted_nodeset_keeps_a_partition_that_a_job_record_names(cluster: &Slu
     let job = submit(cluster, "worker-0", 1).await?;
     wait_for_job_state(cluster, &job, "COMPLETED").await?;
     cluster.env.delete::<NodeSet>("worker").await?;
-    eventually("no workers", SOON, async || cluster.workers().await, BTreeMap::is_empty).await?;
+    cluster.wait_for_workers("no workers", SOON, BTreeMap::is_empty).await?;
     cluster.env.wait_until_deleted_within::<NodeSet>("worker", Duration::from_mins(5)).await?;
-    let partitions = async || cluster.scontrol(&["show", "partition"]);
-    let is_removed = |shown: &String| !shown.contains("PartitionName=worker");
-    eventually("no partition", SOON, partitions, is_removed).await?;
+    let is_removed = |shown: &str| !shown.contains("PartitionName=worker");
+    wait_until_shown(cluster, "partition", "no partition", is_removed).await?;
     ensure!(cluster.controller_restarts().await? == restarts, "slurmctld crashed");
     Ok(())
 }
@@ -297,13 +301,8 @@ async fn no_worker_is_deleted_while_slurm_is_unreachable() -> Result<()> {
         Ok(cluster.env.get::<Deployment>("slurm-restapi").await?.status.and_then(|status| status.replicas))
     };
     eventually("no slurmrestd", SOON, replicas, |replicas| replicas.unwrap_or_default() == 0).await?;
-    cluster
-        .env
-        .patch_spec::<NodeSet>(
-            "worker",
-            json!({ "replicas": 1, "slurmd": { "env": [{ "name": "NEW", "value": "1" }] } }),
-        )
-        .await?;
+    let update = json!({ "replicas": 1, "slurmd": { "env": [{ "name": "NEW", "value": "1" }] } });
+    cluster.patch_nodeset(update).await?;
     let until = Instant::now() + Duration::from_mins(1);
     while Instant::now() < until {
         ensure!(cluster.workers().await? == before, "a worker was deleted although its jobs were unknown");
@@ -314,7 +313,7 @@ async fn no_worker_is_deleted_while_slurm_is_unreachable() -> Result<()> {
     cluster.env.patch_spec::<RestApi>("slurm", json!({ "replicas": 1 })).await?;
     let is_converged =
         |now: &BTreeMap<String, String>| now.len() == 1 && now.get("worker-0") != before.get("worker-0");
-    eventually("one new worker", STARTED, async || cluster.workers().await, is_converged).await?;
+    cluster.wait_for_workers("one new worker", STARTED, is_converged).await?;
     wait_until_idle(&cluster, 1).await?;
     lost_state_of_slurmctld_spares_busy_workers(&cluster).await?;
     cluster.env.tear_down().await
@@ -352,13 +351,12 @@ async fn replaced_worker_is_resumed_for_every_value_of_return_to_service() -> Re
     for value in 0..3 {
         let conf = format!("{REQUIRED_CONF}ReturnToService={value}\n");
         cluster.env.patch_spec::<Controller>("slurm", json!({ "extraConf": conf })).await?;
-        let config = async || cluster.scontrol(&["show", "config"]);
-        let is_applied = |config: &String| {
+        let is_applied = |config: &str| {
             config
                 .lines()
                 .any(|line| line.starts_with("ReturnToService") && line.ends_with(&format!("= {value}")))
         };
-        eventually("the new configuration", SOON, config, is_applied).await?;
+        wait_until_shown(&cluster, "config", "the new configuration", is_applied).await?;
         cluster.env.delete::<Pod>("worker-0").await?;
         let is_down =
             |states: &BTreeMap<String, String>| states.get("worker-0").is_none_or(|state| state != "idle");
@@ -376,8 +374,7 @@ async fn node_without_pod_gets_no_jobs(cluster: &SlurmCluster) -> Result<()> {
     cluster.scale(2).await?;
     wait_until_idle(cluster, 2).await?;
     cluster.scale(1).await?;
-    let is_deleted = |pods: &BTreeMap<String, String>| !pods.contains_key("worker-1");
-    eventually("deletion of worker-1", SOON, async || cluster.workers().await, is_deleted).await?;
+    cluster.wait_for_workers("deletion of worker-1", SOON, |pods| !pods.contains_key("worker-1")).await?;
     let command = ["sbatch", "--parsable", "-o", "/dev/null", "-w", "worker-1", "--wrap", "hostname"];
     let id = cluster.exec_in_slurmctld(&command)?.trim().to_owned();
     let until = Instant::now() + Duration::from_secs(20);
@@ -395,17 +392,10 @@ async fn scheduled_update_waits_for_its_reservation(cluster: &SlurmCluster) -> R
     let start = Timestamp::from_second(now().as_second() + 75)?;
     let strategy = json!({ "type": "ScheduledUpdate",
         "scheduledUpdate": { "startTime": start.to_string(), "duration": "10m" } });
-    cluster
-        .env
-        .patch_spec::<NodeSet>(
-            "worker",
-            json!({ "updateStrategy": strategy, "slurmd": { "env": [{ "name": "LATE", "value": "1" }] } }),
-        )
-        .await?;
-    let reservations = async || cluster.scontrol(&["show", "reservation"]);
-    let is_reserved =
-        |shown: &String| shown.contains("SlurmOperatorMaint-worker") && shown.contains("worker-0");
-    eventually("a reservation", SOON, reservations, is_reserved).await?;
+    let env = json!([{ "name": "LATE", "value": "1" }]);
+    cluster.patch_nodeset(json!({ "updateStrategy": strategy, "slurmd": { "env": env } })).await?;
+    let is_reserved = |shown: &str| shown.contains("SlurmOperatorMaint-worker") && shown.contains("worker-0");
+    wait_until_shown(cluster, "reservation", "a reservation", is_reserved).await?;
     while now() < start {
         ensure!(cluster.workers().await? == before, "a pod was replaced before the reservation began");
         sleep(Duration::from_secs(2)).await;
@@ -413,16 +403,10 @@ async fn scheduled_update_waits_for_its_reservation(cluster: &SlurmCluster) -> R
     wait_for_replaced_worker(cluster, &before, STARTED).await?;
     let begun = now().duration_since(start);
     report(format_args!("scheduled update: replaced {} s after the reservation began", begun.as_secs()));
-    cluster
-        .env
-        .patch_spec::<NodeSet>(
-            "worker",
-            json!({ "updateStrategy": { "type": "RollingUpdate", "scheduledUpdate": null } }),
-        )
-        .await?;
-    let is_deleted = |shown: &String| !shown.contains("SlurmOperatorMaint");
-    eventually("no reservation", SOON, reservations, is_deleted).await?;
-    Ok(())
+    let strategy = json!({ "type": "RollingUpdate", "scheduledUpdate": null });
+    cluster.patch_nodeset(json!({ "updateStrategy": strategy })).await?;
+    let is_deleted = |shown: &str| !shown.contains("SlurmOperatorMaint");
+    wait_until_shown(cluster, "reservation", "no reservation", is_deleted).await
 }
 
 #[expect(clippy::disallowed_methods, reason = "the reservation starts relative to the real time")]

@@ -72,7 +72,7 @@ async fn clusters_of_the_same_name_in_two_namespaces_do_not_affect_each_other() 
     ensure!(observe(&other).await? == before, "a scale-out or cordon affected the other cluster");
 
     one.scale(0).await?;
-    eventually("no workers", STARTED, async || one.workers().await, BTreeMap::is_empty).await?;
+    one.wait_for_workers("no workers", STARTED, BTreeMap::is_empty).await?;
     ensure!(observe(&other).await? == before, "a scale-in affected the other cluster");
     run_job(&other).await?;
     let failure = one.exec_in_slurmctld(&["srun", "--immediate=1", "hostname"]);
