@@ -335,7 +335,7 @@ async fn name_that_is_invalid_for_a_child_is_reported() -> Result<()> {
 /// slurmdbd.conf as another operator wrote it; the first hash is that of this text.
 const THEIR_CONF: &str = "\
 #
-# written by somebody else
+# written by an administrator
 DbdHost=books-accounting-0
 DbdPort=6819
 SlurmUser=slurm

@@ -353,7 +353,7 @@ impl Scenario {
     }
 }
 
-/// The fate of a request. Reads succeed or fail; writes may also be applied without response, or late.
+/// What becomes of a request. Reads succeed or fail; writes may also be applied without response, or late.
 fn fate_of(call: &Call, random: &mut Random) -> Fate {
     if call.client != OPERATOR {
         return Fate::Served;

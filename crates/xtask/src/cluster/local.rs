@@ -42,7 +42,7 @@ impl LocalCluster {
         command
     }
 
-    /// A controller inside the cluster's network, on ports that nobody else uses.
+    /// A controller inside the cluster's network, on free ports.
     pub fn controller(&self, file: &Path) -> Command {
         let mut command = self.command(file);
         command.args(["--health-addr", "127.0.0.1:0", "--metrics-addr", "0"]);
