@@ -2,7 +2,6 @@
 
 use crate::build::{
     AUTHORIZED_KEYS, Hashes, SSHD_CONFIG, build_config, build_deployment, build_host_keys, build_service,
-    hash_host_keys,
 };
 use crate::host_keys::{HOST_KEYS, HostKey};
 use crate::observe::{Cluster, Observed};
@@ -11,7 +10,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
 use kube::ResourceExt;
 use operator_runtime::events::{EventType, NewEvent};
 use operator_runtime::{MissingReference, RawObject, apply, secret_value};
-use pod_builder::hash_bytes;
+use pod_builder::{hash_bytes, hash_secret};
 use slinky_api::ownership::{Control, control_of};
 use std::sync::Arc;
 
@@ -79,7 +78,7 @@ fn plan_host_keys(observed: &Observed) -> Result<HostKeys, Obstacle> {
     for file in HOST_KEYS.iter().flat_map(HostKey::files) {
         secret_value(Some(secret), &name, file)?;
     }
-    Ok(HostKeys::Keep(hash_host_keys(secret)))
+    Ok(HostKeys::Keep(hash_secret(secret)))
 }
 
 /// The warning that running pods have other keys than those just created. The kubelet caches an immutable Secret until

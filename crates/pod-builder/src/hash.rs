@@ -2,6 +2,7 @@
 //!
 //! The algorithms are fixed: the templates of running pods have the hashes, and a different hash would restart them.
 
+use k8s_openapi::api::core::v1::Secret;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -21,6 +22,11 @@ pub fn hash_values<V: AsRef<[u8]>>(map: &BTreeMap<String, V>) -> String {
         hasher.update(value);
     }
     hex(&hasher.finalize())
+}
+
+/// Hash of all values of a Secret.
+pub fn hash_secret(secret: &Secret) -> String {
+    hash_values(&secret.data.iter().flatten().map(|(key, value)| (key.clone(), &value.0)).collect())
 }
 
 /// The name of a configuration: a hash of the names and contents of its files.

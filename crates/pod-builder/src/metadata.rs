@@ -1,9 +1,10 @@
 //! Labels and annotations of children, merged from layers.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Resource;
-use slinky_api::labels::{App, Labels, annotations};
+use kube::{Resource, ResourceExt};
+use slinky_api::labels::{App, Labels, annotations, common_labels};
 use slinky_api::ownership::controller_reference;
+use slinky_api::v1beta1::Metadata;
 use std::collections::BTreeMap;
 
 /// Merges maps; for equal keys the later layer wins.
@@ -42,6 +43,21 @@ pub fn child_metadata<K: Resource<DynamicType = ()>>(
         owner_references: controller_reference(owner).map(|owner| vec![owner]),
         ..ObjectMeta::default()
     }
+}
+
+/// Metadata of a child that has the labels and annotations of its owner, below those of the user's template.
+pub fn component_metadata<K: App + Resource<DynamicType = ()>>(
+    owner: &K,
+    name: &str,
+    template: Option<&Metadata>,
+) -> ObjectMeta {
+    let user = template.cloned().unwrap_or_default();
+    child_metadata(
+        owner,
+        name,
+        merge_labels([Some(owner.labels()), user.labels.as_ref(), Some(&common_labels(owner))]),
+        merge_annotations([Some(owner.annotations()), user.annotations.as_ref()]),
+    )
 }
 
 /// Metadata of the pods of a workload: the workload's, merged with the operator's own annotations.

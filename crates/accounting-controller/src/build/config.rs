@@ -5,8 +5,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
 use operator_runtime::{Class, Classify, WATCH_FALLBACK};
-use pod_builder::{child_metadata, merge_annotations, merge_labels};
-use slinky_api::labels::common_labels;
+use pod_builder::component_metadata;
 use slinky_api::names::accounting::{pod, workload};
 use slinky_api::v1beta1::{Accounting, StorageConfig};
 use slurm_conf::check::{Severity, check_slurmdbd_conf};
@@ -66,11 +65,9 @@ pub fn build_config(
     if kept.is_none() && live.is_some_and(|live| live.immutable == Some(true)) {
         return Err(ConfigError::Immutable(name));
     }
-    let labels = merge_labels([Some(accounting.labels()), Some(&common_labels(accounting))]);
-    let annotations = merge_annotations([Some(accounting.annotations())]);
     let file = kept.cloned().unwrap_or_else(|| ByteString(text.into_bytes()));
     Ok(Secret {
-        metadata: child_metadata(accounting, &name, labels, annotations),
+        metadata: component_metadata(accounting, &name, None),
         data: Some(BTreeMap::from([(SLURMDBD_CONF.to_owned(), file)])),
         immutable: Some(false),
         ..Secret::default()

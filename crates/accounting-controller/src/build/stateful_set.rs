@@ -2,26 +2,24 @@
 
 use super::SLURMDBD_CONF;
 use k8s_openapi::api::apps::v1::StatefulSet;
-use k8s_openapi::api::core::v1::{Container, ContainerPort, PodSpec, Secret};
+use k8s_openapi::api::core::v1::{Container, PodSpec, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 use operator_runtime::RawObject;
 use pod_builder::parts::{
-    SLURM_ETC, config_map_items, container_user, item, memory_dir, mount, pod_user, projected, read_only,
-    secret_items, tcp_probe,
+    PRIVATE, SLURM_ETC, config_map_items, container_user, item, memory_dir, mount, pod_user, projected,
+    read_only, secret_items, tcp_port, tcp_probe,
 };
 use pod_builder::{
-    BuildError, Containers, Template, build_container, child_metadata, hash_values, keep_running_template,
-    merge_annotations, merge_labels, pod_metadata,
+    BuildError, Containers, Template, build_container, component_metadata, hash_secret,
+    keep_running_template, pod_metadata,
 };
 use serde_json::{Value, json};
-use slinky_api::labels::{App, annotations, common_labels, selector_labels};
+use slinky_api::labels::{App, annotations, selector_labels};
 use slinky_api::names::accounting::workload;
 use slinky_api::names::{SLURM_ID, SLURMDBD_PORT};
 use slinky_api::v1beta1::{Accounting, PodTemplate, SecretKeySelector};
 
-/// Mode of files that only their owner may read.
-const PRIVATE: i32 = 0o600;
 /// The volume for sockets and PID files.
 const RUN: &str = "run";
 
@@ -43,28 +41,19 @@ pub fn build_stateful_set(
 ) -> Result<RawObject<StatefulSet>, BuildError> {
     let name = workload(&accounting.name_any());
     let template = accounting.spec.template.clone().unwrap_or_default();
-    let user = template.metadata.clone().unwrap_or_default();
-    let common = common_labels(accounting);
-    let own_labels = merge_labels([Some(accounting.labels()), Some(&common)]);
-    let own_annotations = merge_annotations([Some(accounting.annotations())]);
     // The pod has the metadata of the Accounting, not that of the template: a change would restart running pods.
     let pod_metadata = pod_metadata::<Accounting>(
-        &child_metadata(accounting, &name, own_labels, own_annotations),
+        &component_metadata(accounting, &name, None),
         [
-            (annotations::SLURM_KEY_HASH, hash(keys.slurm)),
-            (annotations::JWT_KEY_HASH, hash(keys.jwt)),
-            (annotations::SLURMDBD_CONF_HASH, hash(config)),
+            (annotations::SLURM_KEY_HASH, hash_secret(keys.slurm)),
+            (annotations::JWT_KEY_HASH, hash_secret(keys.jwt)),
+            (annotations::SLURMDBD_CONF_HASH, hash_secret(config)),
         ],
     );
     let stateful_set = json!({
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",
-        "metadata": child_metadata(
-            accounting,
-            &name,
-            merge_labels([Some(accounting.labels()), user.labels.as_ref(), Some(&common)]),
-            merge_annotations([Some(accounting.annotations()), user.annotations.as_ref()]),
-        ),
+        "metadata": component_metadata(accounting, &name, template.metadata.as_ref()),
         "spec": {
             "podManagementPolicy": "Parallel",
             "replicas": 1,
@@ -75,12 +64,6 @@ pub fn build_stateful_set(
         },
     });
     Ok(RawObject::new(keep_running_template(stateful_set, live.map(RawObject::as_json), crate::NAME))?)
-}
-
-/// Hash of all values of a Secret.
-fn hash(secret: &Secret) -> String {
-    let data = secret.data.iter().flatten().map(|(key, value)| (key.clone(), &value.0));
-    hash_values(&data.collect())
 }
 
 fn build_pod(
@@ -117,12 +100,7 @@ fn build_pod(
 fn build_slurmdbd(accounting: &Accounting) -> Result<Value, BuildError> {
     let base = Container {
         name: Accounting::NAME.to_owned(),
-        ports: Some(vec![ContainerPort {
-            name: Some(Accounting::NAME.to_owned()),
-            container_port: SLURMDBD_PORT,
-            protocol: Some("TCP".to_owned()),
-            ..ContainerPort::default()
-        }]),
+        ports: Some(vec![tcp_port(Accounting::NAME, SLURMDBD_PORT)]),
         // No liveness probe: slurmdbd listens once it has reached its database, and a restart brings none back.
         readiness_probe: Some(tcp_probe(SLURMDBD_PORT)),
         security_context: Some(container_user(SLURM_ID)),
@@ -171,7 +149,7 @@ mod tests {
     fn hash_covers_all_values_of_a_secret() {
         let mut more = secret("a", "buzz");
         more.data.as_mut().unwrap().insert("b".to_owned(), crate::fixture::bytes("bar"));
-        assert_eq!(hash(&more), hash(&secret("k", "buzzbar")));
+        assert_eq!(hash_secret(&more), hash_secret(&secret("k", "buzzbar")));
     }
 
     #[test]

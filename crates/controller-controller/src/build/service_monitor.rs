@@ -1,12 +1,12 @@
 //! The ServiceMonitor that makes Prometheus read slurmctld's metrics.
 
 use kube::{CustomResource, ResourceExt};
-use pod_builder::{child_metadata, merge_annotations, merge_labels};
+use pod_builder::component_metadata;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-use slinky_api::labels::{App, common_labels, selector_labels};
+use slinky_api::labels::{App, selector_labels};
 use slinky_api::names::controller as names;
-use slinky_api::v1beta1::{Controller, MetricsEndpoint, ServiceMonitor as MonitorSpec};
+use slinky_api::v1beta1::{Controller, Metadata, MetricsEndpoint, ServiceMonitor as MonitorSpec};
 
 /// The endpoints that Prometheus scrapes if the spec names none.
 const PATHS: &[&str] = &["/metrics/jobs", "/metrics/nodes", "/metrics/partitions", "/metrics/scheduler"];
@@ -40,17 +40,9 @@ pub fn build_service_monitor(controller: &Controller) -> Option<ServiceMonitor> 
         "namespaceSelector": { "matchNames": [controller.namespace()] },
         "endpoints": endpoints(monitor),
     });
+    let user = Metadata { labels: monitor.labels.clone(), annotations: monitor.annotations.clone() };
     Some(ServiceMonitor {
-        metadata: child_metadata(
-            controller,
-            &names::workload(&controller.name_any()),
-            merge_labels([
-                Some(controller.labels()),
-                monitor.labels.as_ref(),
-                Some(&common_labels(controller)),
-            ]),
-            merge_annotations([Some(controller.annotations()), monitor.annotations.as_ref()]),
-        ),
+        metadata: component_metadata(controller, &names::workload(&controller.name_any()), Some(&user)),
         spec: ServiceMonitorSpec { fields: spec.as_object().cloned().unwrap_or_default() },
     })
 }

@@ -6,10 +6,10 @@ use kube::ResourceExt;
 use operator_runtime::RawObject;
 use pod_builder::{
     BuildError, ComponentPort, ComponentService, build_component_service, build_headless_spec,
-    child_metadata, merge_annotations, merge_labels,
+    component_metadata,
 };
 use serde_json::json;
-use slinky_api::labels::{App, CONTROLLER_ACTIVE, TRUE, common_labels, selector_labels};
+use slinky_api::labels::{App, CONTROLLER_ACTIVE, TRUE, selector_labels};
 use slinky_api::names::{SLURMCTLD_PORT, controller as names};
 use slinky_api::v1beta1::Controller;
 
@@ -34,12 +34,7 @@ pub fn build_internal_service(controller: &Controller) -> Result<RawObject<Servi
     let service = json!({
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": child_metadata(
-            controller,
-            &names::internal_service(&controller.name_any()),
-            merge_labels([Some(controller.labels()), Some(&common_labels(controller))]),
-            merge_annotations([Some(controller.annotations())]),
-        ),
+        "metadata": component_metadata(controller, &names::internal_service(&controller.name_any()), None),
         "spec": build_headless_spec(PORT, &selector_labels(controller)),
     });
     Ok(RawObject::new(service)?)

@@ -2,21 +2,21 @@
 
 use super::config::Files;
 use k8s_openapi::api::apps::v1::StatefulSet;
-use k8s_openapi::api::core::v1::{Container, ContainerPort, PodAffinityTerm, PodSpec, VolumeProjection};
+use k8s_openapi::api::core::v1::{Container, PodAffinityTerm, PodSpec, VolumeProjection};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use kube::ResourceExt;
 use operator_runtime::RawObject;
 use pod_builder::parts::{
     AUTH_SOCKET, LOG_FILES, SLURM_ETC, config_map_items, config_map_source, container_user, empty_dir,
     http_probe, item, logfile, memory_dir, mount, pod_user, projected, read_only, reconfigure, secret_items,
-    with_one_minute_threshold,
+    tcp_port, with_one_minute_threshold,
 };
 use pod_builder::{
-    BuildError, Containers, REQUIRED_ANTI_AFFINITY, Template, build_container, child_metadata, hash_values,
-    keep_running_template, merge_annotations, merge_labels, pod_metadata, roll_on_change,
+    BuildError, Containers, REQUIRED_ANTI_AFFINITY, Template, build_container, component_metadata,
+    hash_values, keep_running_template, pod_metadata, roll_on_change,
 };
 use serde_json::{Value, json};
-use slinky_api::labels::{App, annotations, common_labels, selector_labels};
+use slinky_api::labels::{App, annotations, selector_labels};
 use slinky_api::names::{self, SLURM_ID, SLURMCTLD_PORT};
 use slinky_api::v1beta1::Controller;
 
@@ -44,13 +44,9 @@ pub fn build_stateful_set(
     hashes: Hashes,
     live: Option<&RawObject<StatefulSet>>,
 ) -> Result<RawObject<StatefulSet>, BuildError> {
-    let user = controller.spec.template.clone().unwrap_or_default().metadata.unwrap_or_default();
-    let metadata = child_metadata(
-        controller,
-        &names::controller::workload(&controller.name_any()),
-        merge_labels([Some(controller.labels()), user.labels.as_ref(), Some(&common_labels(controller))]),
-        merge_annotations([Some(controller.annotations()), user.annotations.as_ref()]),
-    );
+    let user = controller.spec.template.as_ref().and_then(|template| template.metadata.as_ref());
+    let name = names::controller::workload(&controller.name_any());
+    let metadata = component_metadata(controller, &name, user);
     let user_files = hashes.files.clone();
     let pods = pod_metadata::<Controller>(&metadata, content(controller, files, hashes));
     let claims = claim_templates(controller, live);
@@ -185,12 +181,7 @@ fn build_slurmctld(controller: &Controller) -> Result<Value, BuildError> {
     let ready = if controller.spec.is_highly_available() { "/livez" } else { "/readyz" };
     let base = Container {
         name: Controller::NAME.to_owned(),
-        ports: Some(vec![ContainerPort {
-            name: Some(Controller::NAME.to_owned()),
-            container_port: SLURMCTLD_PORT,
-            protocol: Some("TCP".to_owned()),
-            ..ContainerPort::default()
-        }]),
+        ports: Some(vec![tcp_port(Controller::NAME, SLURMCTLD_PORT)]),
         startup_probe: Some(with_one_minute_threshold(http_probe("/livez", Controller::NAME))),
         liveness_probe: Some(with_one_minute_threshold(http_probe("/livez", Controller::NAME))),
         readiness_probe: Some(http_probe(ready, Controller::NAME)),

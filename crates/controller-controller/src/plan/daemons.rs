@@ -4,11 +4,10 @@ use super::{ControllerObstacle, Obstacle, Step};
 use crate::build::{Files, Hashes, build_stateful_set};
 use crate::observe::Observed;
 use k8s_openapi::api::apps::v1::StatefulSet;
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::ResourceExt;
 use operator_runtime::RawObject;
-use operator_runtime::references::ReferenceError;
-use pod_builder::{hash_files, hash_values};
+use pod_builder::{hash_files, hash_secret};
 use slinky_api::names::controller as names;
 use slinky_api::ownership::is_controlled_by;
 use std::sync::Arc;
@@ -16,19 +15,13 @@ use std::sync::Arc;
 /// The StatefulSet that runs with these generated files.
 pub fn desired_stateful_set(observed: &Observed, files: &Files) -> Result<RawObject<StatefulSet>, Obstacle> {
     check_shared_state(observed)?;
-    let key_hash = |key: &Result<Secret, Arc<ReferenceError>>| match key {
-        Ok(secret) => Ok(secret.data.as_ref().map_or_else(String::new, |data| {
-            hash_values(&data.iter().map(|(key, value)| (key.clone(), &value.0)).collect())
-        })),
-        Err(error) => Err(Obstacle::Reference(error.clone())),
-    };
-    if let Err(error) = &observed.jwks {
-        return Err(Obstacle::Reference(error.clone()));
-    }
+    observed.jwks.as_ref().map_err(Arc::clone)?;
+    let slurm_key = observed.slurm_key.as_ref().map_err(Arc::clone)?;
+    let jwt_key = observed.jwt_key.as_ref().map_err(Arc::clone)?;
     let user_files = observed.etc(&Files::new());
     let hashes = Hashes {
-        slurm_key: key_hash(&observed.slurm_key)?,
-        jwt_key: key_hash(&observed.jwt_key)?,
+        slurm_key: hash_secret(slurm_key),
+        jwt_key: hash_secret(jwt_key),
         files: (!user_files.is_empty()).then(|| hash_files(&user_files)),
     };
     let live = observed.stateful_set.as_deref();

@@ -2,8 +2,7 @@
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
-use pod_builder::{child_metadata, merge_annotations, merge_labels};
-use slinky_api::labels::common_labels;
+use pod_builder::component_metadata;
 use slinky_api::names::ssh_config;
 use slinky_api::v1beta1::LoginSet;
 use slurm_conf::{render_authorized_keys, render_login_sshd_config};
@@ -21,12 +20,7 @@ pub fn build_config(loginset: &LoginSet) -> ConfigMap {
     let authorized_keys =
         render_authorized_keys(spec.root_ssh_authorized_keys.as_deref().unwrap_or_default());
     ConfigMap {
-        metadata: child_metadata(
-            loginset,
-            &ssh_config(&loginset.name_any()),
-            merge_labels([Some(loginset.labels()), Some(&common_labels(loginset))]),
-            merge_annotations([Some(loginset.annotations())]),
-        ),
+        metadata: component_metadata(loginset, &ssh_config(&loginset.name_any()), None),
         data: Some(BTreeMap::from([
             (SSHD_CONFIG.to_owned(), sshd_config),
             (AUTHORIZED_KEYS.to_owned(), authorized_keys),

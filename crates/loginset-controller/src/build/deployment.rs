@@ -3,25 +3,23 @@
 use super::config::{AUTHORIZED_KEYS, SSHD_CONFIG};
 use crate::host_keys::{HOST_KEYS, HostKey};
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{Container, ContainerPort, EnvVar, PodSpec, Volume, VolumeMount};
+use k8s_openapi::api::core::v1::{Container, PodSpec, Volume, VolumeMount};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 use operator_runtime::RawObject;
 use pod_builder::parts::{
-    SLURM_CONFIG, SLURM_ETC, config_map_items, exec_probe, file_mount, initconf, item, memory_dir, mount,
-    projected, read_only, secret_items,
+    PRIVATE, SLURM_CONFIG, SLURM_ETC, config_map_items, env, exec_probe, file_mount, initconf, item,
+    memory_dir, mount, projected, read_only, secret_items, tcp_port,
 };
 use pod_builder::{
-    BuildError, Containers, DNS_SEARCHES, Template, build_container, child_metadata, keep_running_template,
-    merge_annotations, merge_labels, pod_metadata, roll_on_change,
+    BuildError, Containers, DNS_SEARCHES, Template, build_container, component_metadata,
+    keep_running_template, pod_metadata, roll_on_change,
 };
 use serde_json::{Value, json};
-use slinky_api::labels::{App, annotations, common_labels, selector_labels};
+use slinky_api::labels::{App, annotations, selector_labels};
 use slinky_api::names::{self, SSH_PORT, service_fqdn};
 use slinky_api::v1beta1::{Controller, LoginSet};
 
-/// Mode of files that only their owner may read.
-const PRIVATE: i32 = 0o600;
 /// Mode of files that every user may read.
 const PUBLIC: i32 = 0o644;
 
@@ -53,14 +51,8 @@ pub fn build_deployment(
     cluster_domain: &str,
     live: Option<&RawObject<Deployment>>,
 ) -> Result<RawObject<Deployment>, BuildError> {
-    let user =
-        loginset.spec.template.as_ref().and_then(|template| template.metadata.clone()).unwrap_or_default();
-    let metadata = child_metadata(
-        loginset,
-        &loginset.name_any(),
-        merge_labels([Some(loginset.labels()), user.labels.as_ref(), Some(&common_labels(loginset))]),
-        merge_annotations([Some(loginset.annotations()), user.annotations.as_ref()]),
-    );
+    let user = loginset.spec.template.as_ref().and_then(|template| template.metadata.as_ref());
+    let metadata = component_metadata(loginset, &loginset.name_any(), user);
     let content = hashes.content.clone();
     let template = build_pod(loginset, controller, hashes, cluster_domain, &metadata)?;
     let deployment = json!({
@@ -135,17 +127,8 @@ fn build_pod(
 fn build_login(loginset: &LoginSet, controller: &Controller) -> Result<Value, BuildError> {
     let base = Container {
         name: LoginSet::NAME.to_owned(),
-        env: Some(vec![EnvVar {
-            name: "SACKD_OPTIONS".to_owned(),
-            value: Some(format!("--conf-server {}", controller.config_server())),
-            value_from: None,
-        }]),
-        ports: Some(vec![ContainerPort {
-            name: Some(LoginSet::NAME.to_owned()),
-            container_port: port(loginset),
-            protocol: Some("TCP".to_owned()),
-            ..ContainerPort::default()
-        }]),
+        env: Some(vec![env("SACKD_OPTIONS", &format!("--conf-server {}", controller.config_server()))]),
+        ports: Some(vec![tcp_port(LoginSet::NAME, port(loginset))]),
         readiness_probe: Some(exec_probe(&["test", "-S", "/run/slurm/sack.socket"])),
         volume_mounts: Some(mounts()),
         ..Container::default()

@@ -2,8 +2,7 @@
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
-use pod_builder::{child_metadata, hash_values, merge_annotations, merge_labels};
-use slinky_api::labels::common_labels;
+use pod_builder::component_metadata;
 use slinky_api::names::ssh_host_keys;
 use slinky_api::v1beta1::LoginSet;
 
@@ -11,22 +10,11 @@ use slinky_api::v1beta1::LoginSet;
 /// not changed by accident.
 pub fn build_host_keys(loginset: &LoginSet) -> Secret {
     Secret {
-        metadata: child_metadata(
-            loginset,
-            &ssh_host_keys(&loginset.name_any()),
-            merge_labels([Some(loginset.labels()), Some(&common_labels(loginset))]),
-            merge_annotations([Some(loginset.annotations())]),
-        ),
+        metadata: component_metadata(loginset, &ssh_host_keys(&loginset.name_any()), None),
         immutable: Some(true),
         type_: Some("Opaque".to_owned()),
         ..Secret::default()
     }
-}
-
-/// The hash of the host keys in a Secret.
-pub fn hash_host_keys(secret: &Secret) -> String {
-    let files = secret.data.iter().flatten().map(|(file, content)| (file.clone(), &content.0));
-    hash_values(&files.collect())
 }
 
 #[cfg(test)]

@@ -64,6 +64,7 @@ fn command(interpreter: &[&str], script: &str) -> Vec<String> {
     interpreter.iter().chain([&script]).map(|&word| word.to_owned()).collect()
 }
 
-fn env(name: &str, value: &str) -> EnvVar {
+/// An environment variable of a container.
+pub fn env(name: &str, value: &str) -> EnvVar {
     EnvVar { name: name.to_owned(), value: Some(value.to_owned()), value_from: None }
 }

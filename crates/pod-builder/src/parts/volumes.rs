@@ -5,6 +5,9 @@ use k8s_openapi::api::core::v1::{
     VolumeMount, VolumeProjection,
 };
 
+/// Mode of files that only their owner may read.
+pub const PRIVATE: i32 = 0o600;
+
 /// Slurm's configuration directory.
 pub const SLURM_ETC: &str = "slurm-etc";
 /// The files that [`initconf`](super::initconf) copies to the configuration directory.

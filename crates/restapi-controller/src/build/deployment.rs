@@ -1,26 +1,22 @@
 //! The Deployment of slurmrestd.
 
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{Container, ContainerPort, EnvVar, PodSpec};
+use k8s_openapi::api::core::v1::{Container, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 use operator_runtime::RawObject;
 use pod_builder::parts::{
-    SLURM_ETC, config_map_items, container_user, item, mount, pod_user, projected, read_only, secret_items,
-    tcp_probe, with_one_minute_threshold,
+    PRIVATE, SLURM_ETC, config_map_items, container_user, env, item, mount, pod_user, projected, read_only,
+    secret_items, tcp_port, tcp_probe, with_one_minute_threshold,
 };
 use pod_builder::{
-    BuildError, Containers, Template, append_args, build_container, child_metadata, keep_running_template,
-    merge_annotations, merge_labels,
+    BuildError, Containers, Template, append_args, build_container, component_metadata,
+    keep_running_template, pod_metadata,
 };
 use serde_json::{Value, json};
-use slinky_api::labels::{App, annotations, common_labels, selector_labels};
+use slinky_api::labels::{App, selector_labels};
 use slinky_api::names::{self, SLURMRESTD_ID, SLURMRESTD_PORT};
 use slinky_api::v1beta1::{Controller, PodTemplate, RestApi};
-use std::collections::BTreeMap;
-
-/// Mode of files that only their owner may read.
-const PRIVATE: i32 = 0o600;
 
 /// Builds the Deployment `<name>-restapi` for the cluster of `controller`. An equivalent pod template of `live` is kept, so
 /// that the pods are not replaced.
@@ -31,22 +27,12 @@ pub fn build_deployment(
 ) -> Result<RawObject<Deployment>, BuildError> {
     let name = names::restapi_workload(&restapi.name_any());
     let template = restapi.spec.template.clone().unwrap_or_default();
-    let user = template.metadata.clone().unwrap_or_default();
-    let annotations = merge_annotations([Some(restapi.annotations()), user.annotations.as_ref()]);
-    let labels = merge_labels([Some(restapi.labels()), user.labels.as_ref(), Some(&common_labels(restapi))]);
-    let default_container =
-        BTreeMap::from([(annotations::DEFAULT_CONTAINER.to_owned(), RestApi::NAME.to_owned())]);
-    let pod_metadata = ObjectMeta {
-        name: Some(name.clone()),
-        namespace: restapi.namespace(),
-        labels: Some(labels.clone()),
-        annotations: Some(merge_labels([Some(&annotations), Some(&default_container)])),
-        ..ObjectMeta::default()
-    };
+    let metadata = component_metadata(restapi, &name, template.metadata.as_ref());
+    let pod_metadata = pod_metadata::<RestApi>(&metadata, []);
     let deployment = json!({
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": child_metadata(restapi, &name, labels, annotations),
+        "metadata": metadata,
         "spec": {
             "replicas": restapi.spec.replicas,
             "revisionHistoryLimit": 0,
@@ -94,12 +80,7 @@ fn build_slurmrestd(restapi: &RestApi, controller: &Controller) -> Result<Value,
             env("SLURM_JWT", "daemon"),
             env("SLURMRESTD_SECURITY", "disable_unshare_files,disable_unshare_sysv"),
         ]),
-        ports: Some(vec![ContainerPort {
-            name: Some(RestApi::NAME.to_owned()),
-            container_port: SLURMRESTD_PORT,
-            protocol: Some("TCP".to_owned()),
-            ..ContainerPort::default()
-        }]),
+        ports: Some(vec![tcp_port(RestApi::NAME, SLURMRESTD_PORT)]),
         startup_probe: Some(with_one_minute_threshold(tcp_probe(SLURMRESTD_PORT))),
         liveness_probe: Some(with_one_minute_threshold(tcp_probe(SLURMRESTD_PORT))),
         readiness_probe: Some(tcp_probe(SLURMRESTD_PORT)),
@@ -113,13 +94,10 @@ fn build_slurmrestd(restapi: &RestApi, controller: &Controller) -> Result<Value,
     Ok(container)
 }
 
-fn env(name: &str, value: &str) -> EnvVar {
-    EnvVar { name: name.to_owned(), value: Some(value.to_owned()), value_from: None }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use slinky_api::labels::annotations;
 
     fn restapi() -> RestApi {
         let json = json!({
