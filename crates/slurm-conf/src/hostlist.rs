@@ -40,10 +40,12 @@ pub fn expand(hostlist: &str) -> Result<Vec<String>, HostlistError> {
 /// The shortest hostlist with exactly these names in this order.
 pub fn fold<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     let mut groups: Vec<Group<'a>> = Vec::new();
-    for name in names {
-        let host = Host::parse(name);
-        if !groups.last_mut().is_some_and(|group| group.add(&host)) {
-            groups.push(Group::new(&host));
+    for (prefix, number) in names.into_iter().map(split_number) {
+        match (groups.last_mut(), number) {
+            (Some(group), Some(number)) if group.prefix == prefix && !group.ranges.is_empty() => {
+                group.add(number);
+            }
+            (_, number) => groups.push(Group { prefix, ranges: Vec::from_iter(number) }),
         }
     }
     groups.iter().map(Group::to_string).collect::<Vec<_>>().join(",")
@@ -52,10 +54,7 @@ pub fn fold<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
 /// The hostlist of a set: each name once, numbers in ascending order.
 pub fn fold_set<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     let mut names: Vec<&str> = names.into_iter().collect();
-    names.sort_by_key(|name| {
-        let host = Host::parse(name);
-        (host.prefix, host.number, host.digits.len())
-    });
+    names.sort_by_key(|name| split_number(name));
     names.dedup();
     fold(names)
 }
@@ -92,6 +91,7 @@ enum Part<'a> {
 }
 
 /// Numbers from `low` to `high`, padded with zeros to `width`.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Range {
     low: u64,
     high: u64,
@@ -145,6 +145,12 @@ impl Range {
         usize::try_from(self.high - self.low).map_or(usize::MAX, |span| span.saturating_add(1))
     }
 
+    /// Whether `number` follows, written as the range would write it.
+    fn is_continued_by(&self, number: &Self) -> bool {
+        self.high.checked_add(1) == Some(number.low)
+            && format!("{:0width$}", number.low, width = self.width) == number.to_string()
+    }
+
     fn names(&self, prefix: &str) -> impl Iterator<Item = String> {
         (self.low..=self.high).map(move |number| format!("{prefix}{number:0width$}", width = self.width))
     }
@@ -155,75 +161,46 @@ fn number(text: &str) -> Option<u64> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
-/// A name, split into prefix and trailing number.
-struct Host<'a> {
-    prefix: &'a str,
-    number: Option<u64>,
-    digits: &'a str,
-}
-
-impl<'a> Host<'a> {
-    fn parse(name: &'a str) -> Self {
-        let prefix = name.trim_end_matches(|c: char| c.is_ascii_digit());
-        let digits = &name[prefix.len()..];
-        match number(digits) {
-            Some(number) => Self { prefix, number: Some(number), digits },
-            None => Self { prefix: name, number: None, digits: "" },
-        }
+/// Splits a name into its prefix and its trailing number, if it has one.
+fn split_number(name: &str) -> (&str, Option<Range>) {
+    let prefix = name.trim_end_matches(|c: char| c.is_ascii_digit());
+    match Range::parse(&name[prefix.len()..]) {
+        Ok(number) => (prefix, Some(number)),
+        Err(_) => (name, None),
     }
 }
 
-/// Consecutive names with the same prefix, as ranges.
+/// Consecutive names with the same prefix.
 struct Group<'a> {
     prefix: &'a str,
-    ranges: Vec<(&'a str, Range)>,
+    ranges: Vec<Range>,
 }
 
-impl<'a> Group<'a> {
-    fn new(host: &Host<'a>) -> Self {
-        Self {
-            prefix: host.prefix,
-            ranges: host.number.map(|number| Self::range(host, number)).into_iter().collect(),
+impl Group<'_> {
+    /// Adds a number to the last range if it continues it, else as a range of its own.
+    fn add(&mut self, number: Range) {
+        match self.ranges.last_mut() {
+            Some(last) if last.is_continued_by(&number) => last.high = number.high,
+            _ => self.ranges.push(number),
         }
-    }
-
-    fn range(host: &Host<'a>, number: u64) -> (&'a str, Range) {
-        (host.digits, Range { low: number, high: number, width: host.digits.len() })
-    }
-
-    /// Adds the host if it has the same prefix and a number; returns whether it did.
-    fn add(&mut self, host: &Host<'a>) -> bool {
-        let (Some(number), Some((_, last))) = (host.number, self.ranges.last_mut()) else { return false };
-        if self.prefix != host.prefix {
-            return false;
-        }
-        let next = last.high.checked_add(1) == Some(number);
-        if next && format!("{number:0width$}", width = last.width) == host.digits {
-            last.high = number;
-        } else {
-            self.ranges.push(Self::range(host, number));
-        }
-        true
     }
 }
 
 impl fmt::Display for Group<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ranges: Vec<String> = self.ranges.iter().map(|(digits, range)| range.render(digits)).collect();
+        let ranges: Vec<String> = self.ranges.iter().map(Range::to_string).collect();
         match self.ranges.as_slice() {
             [] => write!(f, "{}", self.prefix),
-            [(digits, range)] if range.low == range.high => write!(f, "{}{digits}", self.prefix),
+            [range] if range.low == range.high => write!(f, "{}{range}", self.prefix),
             _ => write!(f, "{}[{}]", self.prefix, ranges.join(",")),
         }
     }
 }
 
-impl Range {
-    fn render(&self, low_digits: &str) -> String {
-        if self.low == self.high {
-            low_digits.to_owned()
-        } else {
-            format!("{low_digits}-{:0width$}", self.high, width = self.width)
-        }
+impl fmt::Display for Range {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { low, high, width } = self;
+        write!(f, "{low:0width$}")?;
+        if low == high { Ok(()) } else { write!(f, "-{high:0width$}") }
     }
 }
