@@ -35,13 +35,13 @@ const RECORDS: &[&str] = &["downnodes", "frontendname", "nodename", "nodeset", "
 const REPEATABLE: &[&str] =
     &["slurmctldhost", "prolog", "epilog", "prologslurmctld", "epilogslurmctld", "taskprolog", "taskepilog"];
 
-/// Checks a rendered slurm.conf. `nodes`: all nodes registered in Slurm, `None` if unknown.
-pub fn check_slurm_conf(text: &str, nodes: Option<&BTreeSet<String>>) -> Vec<Finding> {
+/// Checks a rendered slurm.conf.
+pub fn check_slurm_conf(text: &str) -> Vec<Finding> {
     let mut findings = Findings::default();
     let lines = logical_lines(text);
     let lines = findings.check_syntax(&lines);
     findings.check_options(text, &lines);
-    findings.check_records(&lines, nodes);
+    findings.check_records(&lines);
     findings.sorted()
 }
 
@@ -93,9 +93,9 @@ impl Findings {
         for LogicalLine { number, text } in lines {
             let start = text.split(|c: char| c == '=' || c.is_whitespace()).find(|word| !word.is_empty());
             match pairs(text) {
-                Ok(pairs) => readable.push(Line { number: *number, pairs }),
-                Err(_) if start.is_some_and(|word| word.eq_ignore_ascii_case("include")) => {}
-                Err(_) => self.error(
+                Some(pairs) => readable.push(Line { number: *number, pairs }),
+                None if start.is_some_and(|word| word.eq_ignore_ascii_case("include")) => {}
+                None => self.error(
                     *number,
                     format!("{:?}: the line is not of the form Key=Value", start.unwrap_or_default()),
                 ),
@@ -131,7 +131,7 @@ impl Findings {
     }
 
     /// Finds conflicts between the names of nodes, node sets and partitions.
-    fn check_records(&mut self, lines: &[Line<'_>], nodes: Option<&BTreeSet<String>>) {
+    fn check_records(&mut self, lines: &[Line<'_>]) {
         let of = |key: &'static str| lines.iter().filter(move |line| line.first().0 == key);
         for line in of("nodename").filter(|line| has_unclosed_bracket(line.first().1)) {
             self.error(line.number, "nodename: the hostlist has an unclosed bracket".to_owned());
@@ -153,38 +153,21 @@ impl Findings {
                 self.error(line.number, format!("partition {name} is defined twice"));
             }
             let known = |name: &String| defined.contains(name) || node_sets.contains(name.as_str());
-            self.check_members(line, name, known, nodes);
+            self.check_members(line, name, known);
         }
     }
 
-    /// Checks the members of a partition. Dynamic nodes exist only once registered, so without a list of nodes an unknown
-    /// member is only a warning.
-    fn check_members(
-        &mut self,
-        line: &Line<'_>,
-        partition: &str,
-        known: impl Fn(&String) -> bool,
-        nodes: Option<&BTreeSet<String>>,
-    ) {
+    /// Checks the members of a partition. An unknown member may be a dynamic node, which no file names.
+    fn check_members(&mut self, line: &Line<'_>, partition: &str, known: impl Fn(&String) -> bool) {
         let members =
             line.value("nodes").filter(|members| !members.eq_ignore_ascii_case("all")).unwrap_or_default();
         if has_unclosed_bracket(members) {
             self.error(line.number, format!("partition {partition}: the hostlist has an unclosed bracket"));
         }
-        let unknown: Vec<String> = names(members).into_iter().filter(|name| !known(name)).collect();
-        let Some(nodes) = nodes else {
-            if let Some(name) = unknown.first() {
-                self.warning(
-                    line.number,
-                    format!("partition {partition}: {name} is not a node set of this file"),
-                );
-            }
-            return;
-        };
-        if let Some(name) = unknown.iter().find(|name| !nodes.contains(*name)) {
-            self.error(
+        if let Some(name) = names(members).iter().find(|name| !known(name)) {
+            self.warning(
                 line.number,
-                format!("partition {partition}: {name} is neither a node set nor a node"),
+                format!("partition {partition}: {name} is not a node set of this file"),
             );
         }
     }

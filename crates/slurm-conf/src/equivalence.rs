@@ -14,8 +14,8 @@ fn parse(text: &str) -> Vec<Vec<(String, String)>> {
     logical_lines(text)
         .iter()
         .map(|line| match pairs(&line.text) {
-            Ok(pairs) => pairs.iter().map(|pair| (key(pair), pair.value.to_owned())).collect(),
-            Err(_) => line.text.split_whitespace().map(|word| (String::new(), word.to_owned())).collect(),
+            Some(pairs) => pairs.iter().map(|pair| (key(pair), pair.value.to_owned())).collect(),
+            None => line.text.split_whitespace().map(|word| (String::new(), word.to_owned())).collect(),
         })
         .collect()
 }

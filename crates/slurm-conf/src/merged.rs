@@ -47,7 +47,7 @@ fn merge(required: &Required, extra_conf: &str) -> Vec<(&'static str, String)> {
 fn single_options(text: &str) -> BTreeMap<String, String> {
     logical_lines(text)
         .iter()
-        .filter_map(|line| match pairs(&line.text).ok()?.as_slice() {
+        .filter_map(|line| match pairs(&line.text)?.as_slice() {
             [pair] => Some((pair.key.to_lowercase(), pair.value.to_owned())),
             _ => None,
         })

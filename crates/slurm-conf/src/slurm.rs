@@ -5,7 +5,6 @@ use crate::text::{LogicalLine, Pair, logical_lines, pairs};
 use crate::value::{ConfLine, ConfName, ConfValue};
 use crate::writer::{EXTRA_SECTION, Writer, header};
 use crate::{SLURMCTLD_PORT, SLURMD_PORT};
-use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 
 const SLURM_USER: &str = "slurm";
@@ -15,8 +14,7 @@ const SLURMCTLD_LOG: &str = "/var/log/slurm/slurmctld.log";
 const MIN_NODE_COUNT: u32 = 1024;
 
 /// All inputs of a cluster's slurm.conf.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SlurmConf {
     /// Name of the cluster; also names the directory with slurmctld's state.
     pub cluster_name: ConfName,
@@ -25,40 +23,29 @@ pub struct SlurmConf {
     /// Address of the active slurmctld, for clients.
     pub controller_address: ConfValue,
     /// How many nodes the cluster may have. `MaxNodeCount` is this, rounded up so that it rarely changes.
-    #[serde(default)]
     pub cluster_size: u32,
     /// A JWKS file is mounted beside the JWT key.
-    #[serde(default)]
     pub jwks: bool,
     /// slurmctld serves metrics.
-    #[serde(default)]
     pub metrics: bool,
     /// The slurmdbd to account with, if any.
-    #[serde(default)]
     pub accounting: Option<AccountingAddress>,
     /// Scripts that slurmctld runs before a job, in any order.
-    #[serde(default)]
     pub prolog_slurmctld: Vec<ConfName>,
     /// Scripts that slurmctld runs after a job, in any order.
-    #[serde(default)]
     pub epilog_slurmctld: Vec<ConfName>,
     /// Scripts that slurmd runs before a job, in any order.
-    #[serde(default)]
     pub prolog: Vec<ConfName>,
     /// Scripts that slurmd runs after a job, in any order.
-    #[serde(default)]
     pub epilog: Vec<ConfName>,
     /// The node sets by the name of their object, which determines their order.
-    #[serde(default)]
     pub node_sets: BTreeMap<String, NodeSet>,
     /// The user's free text, copied verbatim.
-    #[serde(default)]
     pub extra_conf: String,
 }
 
 /// One slurmctld daemon.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ControllerHost {
     /// Its host name.
     pub name: ConfName,
@@ -67,8 +54,7 @@ pub struct ControllerHost {
 }
 
 /// Address of slurmdbd.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccountingAddress {
     /// Host name or address.
     pub host: ConfValue,
@@ -77,19 +63,16 @@ pub struct AccountingAddress {
 }
 
 /// A set of worker nodes. Workers register dynamically, so slurm.conf selects them by their common feature.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeSet {
     /// Name of the node set, of the feature of its nodes, and of its partition in Slurm.
     pub name: ConfName,
     /// Options of its own partition, if it has one.
-    #[serde(default)]
     pub partition: Option<ConfLine>,
 }
 
 /// All inputs of the minimal slurm.conf for an external slurmctld.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExternalSlurmConf {
     /// Name of the cluster.
     pub cluster_name: ConfName,
@@ -98,7 +81,6 @@ pub struct ExternalSlurmConf {
     /// Port of the slurmctld.
     pub port: u16,
     /// The slurmdbd to account with, if any.
-    #[serde(default)]
     pub accounting: Option<AccountingAddress>,
 }
 
@@ -179,7 +161,7 @@ impl NodeSet {
         let extra = header(EXTRA_SECTION);
         let generated: Vec<&str> = text.lines().take_while(|line| *line != extra).collect();
         let lines = logical_lines(&generated.join("\n"));
-        let lines: Vec<_> = lines.iter().filter_map(|line| pairs(&line.text).ok()).collect();
+        let lines: Vec<_> = lines.iter().filter_map(|line| pairs(&line.text)).collect();
         let is = |pair: &Pair<'_>, key: &str| pair.key.eq_ignore_ascii_case(key) && pair.value == name;
         lines.iter().find(|line| line.first().is_some_and(|first| is(first, "NodeSet")))?;
         let options = lines.iter().find_map(|line| match line.as_slice() {
@@ -215,7 +197,7 @@ impl ExternalSlurmConf {
 /// Names of the partitions that are defined in a part of slurm.conf.
 pub fn partition_names(text: &str) -> BTreeSet<String> {
     let name = |line: &LogicalLine| {
-        let first = pairs(&line.text).ok()?.first().copied()?;
+        let first = pairs(&line.text)?.first().copied()?;
         first.key.eq_ignore_ascii_case("PartitionName").then(|| first.value.to_owned())
     };
     logical_lines(text).iter().filter_map(name).collect()

@@ -4,35 +4,29 @@ use crate::SLURMDBD_PORT;
 use crate::merged::{auth_options, write_merged};
 use crate::value::{ConfName, ConfValue, Secret};
 use crate::writer::Writer;
-use serde::Deserialize;
 
 /// All inputs of slurmdbd.conf.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SlurmdbdConf {
     /// Host name of the pod that runs slurmdbd.
     pub host: ConfName,
     /// A JWKS file is mounted beside the JWT key.
-    #[serde(default)]
     pub jwks: bool,
     /// The database.
     pub storage: Storage,
     /// The user's free text, copied verbatim.
-    #[serde(default)]
     pub extra_conf: String,
 }
 
 /// The database behind slurmdbd.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Storage {
     /// Host of the database.
     pub host: ConfValue,
     /// Port of the database.
     pub port: u16,
-    /// User of the database. Without one the value stays empty, and [`check`](crate::check) reports it.
-    #[serde(default)]
-    pub user: Option<ConfValue>,
+    /// User of the database.
+    pub user: ConfValue,
     /// Name of the database.
     pub database: ConfValue,
     /// Password of the user.
@@ -69,7 +63,7 @@ impl Storage {
         file.entry("StorageType", "accounting_storage/mysql");
         file.entry("StorageHost", &self.host);
         file.entry("StoragePort", self.port);
-        file.entry("StorageUser", self.user.as_ref().map_or("", AsRef::as_ref));
+        file.entry("StorageUser", &self.user);
         file.entry("StorageLoc", &self.database);
         file.entry("StoragePass", self.password.expose());
     }

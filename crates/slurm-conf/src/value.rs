@@ -4,7 +4,6 @@
 //! the text itself: it may be a password.
 
 use crate::text;
-use serde::Deserialize;
 use std::fmt;
 
 /// Why a text cannot be written on a configuration line.
@@ -41,31 +40,22 @@ pub struct ValueError {
 }
 
 /// One value: a word, or text in double quotes.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
-#[serde(try_from = "String")]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ConfValue(String);
 
 /// The name of a node set, partition or file: a word without the separators of lists and options.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
-#[serde(try_from = "String")]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ConfName(String);
 
 /// The options of one line, possibly none.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
-#[serde(try_from = "String")]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ConfLine(String);
 
 /// A value that must not be printed, such as a password.
-#[derive(Clone, PartialEq, Eq, Deserialize)]
-#[serde(transparent)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Secret(ConfValue);
 
 impl ConfValue {
-    /// Checks `text` as the value of `field`.
-    pub fn new(field: &str, text: &str) -> Result<Self, ValueError> {
-        Self::parse(text).map_err(|problem| ValueError { field: field.to_owned(), problem })
-    }
-
     fn parse(text: &str) -> Result<Self, Problem> {
         reject_control_characters(text)?;
         let quoted = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
@@ -90,11 +80,6 @@ impl ConfValue {
 }
 
 impl ConfName {
-    /// Checks `text` as the name in `field`.
-    pub fn new(field: &str, text: &str) -> Result<Self, ValueError> {
-        Self::parse(text).map_err(|problem| ValueError { field: field.to_owned(), problem })
-    }
-
     fn parse(text: &str) -> Result<Self, Problem> {
         if text.is_empty() {
             return Err(Problem::Empty);
@@ -107,11 +92,7 @@ impl ConfName {
 }
 
 impl ConfLine {
-    /// Checks `text` as the options in `field`. Removes comments and line breaks that Slurm ignores.
-    pub fn new(field: &str, text: &str) -> Result<Self, ValueError> {
-        Self::parse(text).map_err(|problem| ValueError { field: field.to_owned(), problem })
-    }
-
+    /// Removes comments and line breaks that Slurm ignores.
     fn parse(text: &str) -> Result<Self, Problem> {
         let mut lines = text::logical_lines(text).into_iter();
         let line = lines.next().map(|line| line.text).unwrap_or_default();
@@ -126,7 +107,7 @@ impl ConfLine {
     /// ones run. A line that Slurm cannot read is returned unchanged.
     #[must_use]
     pub fn closed_to_new_jobs(&self) -> Self {
-        let Ok(pairs) = text::pairs(&self.0) else { return self.clone() };
+        let Some(pairs) = text::pairs(&self.0) else { return self.clone() };
         let others =
             pairs.iter().filter(|pair| !pair.key.eq_ignore_ascii_case("State")).map(text::Pair::to_string);
         Self(others.chain(["State=DRAIN".to_owned()]).collect::<Vec<_>>().join(" "))
@@ -155,9 +136,16 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Display, access and checked deserialization for the three text types.
+/// Check, access and display of the three text types.
 macro_rules! checked_text {
     ($($name:ident),*) => {$(
+        impl $name {
+            /// Checks the `text` of `field`.
+            pub fn new(field: &str, text: &str) -> Result<Self, ValueError> {
+                Self::parse(text).map_err(|problem| ValueError { field: field.to_owned(), problem })
+            }
+        }
+
         impl AsRef<str> for $name {
             fn as_ref(&self) -> &str {
                 &self.0
@@ -167,14 +155,6 @@ macro_rules! checked_text {
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str(&self.0)
-            }
-        }
-
-        impl TryFrom<String> for $name {
-            type Error = Problem;
-
-            fn try_from(text: String) -> Result<Self, Problem> {
-                Self::parse(&text)
             }
         }
     )*};

@@ -4,7 +4,7 @@
 use rstest::rstest;
 use slurm_conf::check::{Severity, check_slurm_conf, check_slurmdbd_conf};
 use slurm_conf::{ConfLine, ConfName, ConfValue, ControllerHost, NodeSet, SlurmConf};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 fn conf(extra_conf: &str) -> SlurmConf {
     let name = |text| ConfName::new("name", text).unwrap();
@@ -27,12 +27,10 @@ fn conf(extra_conf: &str) -> SlurmConf {
 }
 
 /// The findings in a file with this extra text; line numbers are relative to the extra text.
-fn findings(extra: &str, nodes: Option<&[&str]>) -> Vec<(Severity, usize, String)> {
+fn findings(extra: &str) -> Vec<(Severity, usize, String)> {
     let text = conf(extra).render();
     let start = text.lines().position(|line| line == "### EXTRA CONFIG ###").unwrap() + 1;
-    let nodes: Option<BTreeSet<String>> =
-        nodes.map(|names| names.iter().map(|&name| name.to_owned()).collect());
-    check_slurm_conf(&text, nodes.as_ref())
+    check_slurm_conf(&text)
         .into_iter()
         .map(|finding| (finding.severity, finding.line - start, finding.message))
         .collect()
@@ -50,7 +48,7 @@ fn findings(extra: &str, nodes: Option<&[&str]>) -> Vec<(Severity, usize, String
 #[case::node_set_of_nodes("NodeSet=s Nodes=anything\nPartitionName=p Nodes=s")]
 #[case::comments_and_continuations("# PartitionName=gpu\nPartitionName=p \\\n  Nodes=ALL # x")]
 fn valid_configuration_has_no_findings(#[case] extra: &str) {
-    assert_eq!(findings(extra, Some(&[])), []);
+    assert_eq!(findings(extra), []);
 }
 
 #[rstest]
@@ -58,8 +56,6 @@ fn valid_configuration_has_no_findings(#[case] extra: &str) {
 #[case("A=1\nMinJobAge=5 junk", 2, "\"MinJobAge\": the line is not of the form Key=Value")]
 #[case("MinJobAge=", 1, "\"MinJobAge\": the line is not of the form Key=Value")]
 #[case("PartitionName=gpu Nodes=ALL", 1, "partition gpu is defined twice")]
-#[case("PartitionName=p Nodes=gpu,nosuch", 1, "partition p: nosuch is neither a node set nor a node")]
-#[case("PartitionName=p Nodes=n[1-9]", 1, "partition p: n3 is neither a node set nor a node")]
 #[case("NodeName=gpu[0- CPUs=1", 1, "nodename: the hostlist has an unclosed bracket")]
 #[case("NodeName=n[1-2],m[3 CPUs=1", 1, "nodename: the hostlist has an unclosed bracket")]
 #[case("PartitionName=p Nodes=n[1-", 1, "partition p: the hostlist has an unclosed bracket")]
@@ -69,7 +65,7 @@ fn configuration_that_stops_slurmctld_is_an_error(
     #[case] line: usize,
     #[case] message: &str,
 ) {
-    assert_eq!(findings(extra, Some(&["n1", "n2"])), [(Severity::Error, line, message.to_owned())]);
+    assert_eq!(findings(extra), [(Severity::Error, line, message.to_owned())]);
 }
 
 #[rstest]
@@ -78,6 +74,7 @@ fn configuration_that_stops_slurmctld_is_an_error(
 #[case("MinJobAge=5 MaxJobCount=7", 1, "minjobage: Slurm accepts a single option on this line")]
 #[case("NodeSet=gpu Feature=other", 1, "node set gpu is defined twice")]
 #[case("PartitionName=p Nodes=gpu-[0-3]", 1, "partition p: gpu-0 is not a node set of this file")]
+#[case("PartitionName=p Nodes=gpu,nosuch", 1, "partition p: nosuch is not a node set of this file")]
 fn configuration_that_slurm_may_accept_is_a_warning(
     #[case] extra: &str,
     #[case] line: usize,
@@ -86,7 +83,7 @@ fn configuration_that_slurm_may_accept_is_a_warning(
     let before =
         conf(extra).render().lines().position(|line| line == "MinJobAge=5").map_or(0, |index| index + 1);
     let message = message.replace("LINE", &before.to_string());
-    assert_eq!(findings(extra, None), [(Severity::Warning, line, message)]);
+    assert_eq!(findings(extra), [(Severity::Warning, line, message)]);
 }
 
 #[test]
@@ -95,7 +92,7 @@ fn node_sets_with_the_same_name_are_reported() {
     let twin = conf.node_sets["gpu"].clone();
     conf.node_sets.insert("other".to_owned(), twin);
     let messages: Vec<_> =
-        check_slurm_conf(&conf.render(), None).into_iter().map(|finding| finding.message).collect();
+        check_slurm_conf(&conf.render()).into_iter().map(|finding| finding.message).collect();
     assert_eq!(messages, ["node set gpu is defined twice", "partition gpu is defined twice"]);
 }
 

@@ -84,10 +84,10 @@ fn render(accounting: &Accounting, password: &ByteString) -> Result<String, Conf
             host: ConfValue::new("spec.storageConfig.host", &storage.host)?,
             port: u16::try_from(storage.effective_port()).map_err(|_| ConfigError::Port)?,
             // slurmdbd does not start with an empty StorageUser.
-            user: Some(ConfValue::new(
+            user: ConfValue::new(
                 "spec.storageConfig.username",
                 storage.username.as_deref().unwrap_or_default(),
-            )?),
+            )?,
             database: ConfValue::new("spec.storageConfig.database", storage.effective_database())?,
             password: checked_password(password, storage)?,
         },

@@ -296,7 +296,7 @@ fn in_force(name: &str, files: Option<&Files>) -> Option<slurm_conf::NodeSet> {
 /// Warnings about a slurm.conf; an error if slurmctld would not start with it.
 fn check(text: &str) -> Result<Vec<String>, ConfigError> {
     let (errors, warnings): (Vec<_>, Vec<_>) =
-        check_slurm_conf(text, None).into_iter().partition(|finding| finding.severity == Severity::Error);
+        check_slurm_conf(text).into_iter().partition(|finding| finding.severity == Severity::Error);
     let describe = |findings: Vec<slurm_conf::check::Finding>| -> Vec<String> {
         findings.iter().map(|finding| format!("line {}: {}", finding.line, finding.message)).collect()
     };
