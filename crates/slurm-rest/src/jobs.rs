@@ -2,7 +2,7 @@
 
 use crate::client::{Call, SlurmClient};
 use crate::error::Error;
-use crate::wire::{Number, number, or_default, time};
+use crate::wire::{Number, or_default, time};
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 use slurm_conf::hostlist::{HostlistError, expand};
@@ -24,7 +24,7 @@ pub struct Job {
     /// When it started, or is expected to start.
     #[serde(default, deserialize_with = "time")]
     pub start_time: Option<Timestamp>,
-    #[serde(rename = "time_limit", default, deserialize_with = "number")]
+    #[serde(rename = "time_limit", default, deserialize_with = "or_default")]
     limit_minutes: Number,
 }
 

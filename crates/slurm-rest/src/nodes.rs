@@ -5,6 +5,7 @@ use crate::error::{Error, errno};
 use crate::wire::{or_default, time};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use slurm_conf::hostlist;
 
 /// A Slurm node.
@@ -133,63 +134,29 @@ pub enum NodeUpdate {
     },
 }
 
-/// The JSON body of an update.
-#[derive(Default, Serialize)]
-struct Message<'a> {
-    name: [String; 1],
-    #[serde(skip_serializing_if = "Option::is_none")]
-    state: Option<[&'static str; 1]>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    comment: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    topology_str: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    features: Option<Features<'a>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    features_act: Option<Features<'a>>,
+impl NodeUpdate {
+    /// The JSON body of this update of the nodes in a hostlist.
+    fn message(&self, nodes: &str) -> Value {
+        let mut message = match self {
+            Self::Drain { reason } => json!({ "state": ["DRAIN"], "reason": reason }),
+            Self::Undrain => json!({ "state": ["UNDRAIN"], "reason": "" }),
+            Self::Resume => json!({ "state": ["RESUME"] }),
+            Self::Idle => json!({ "state": ["IDLE"] }),
+            Self::Down { reason } => json!({ "state": ["DOWN"], "reason": reason }),
+            Self::Comment(text) => json!({ "comment": text }),
+            Self::Topology(text) => json!({ "topology_str": text }),
+            Self::Features { available, active } => {
+                json!({ "features": feature_list(available), "features_act": feature_list(active) })
+            }
+        };
+        message["name"] = json!([nodes]);
+        message
+    }
 }
 
 /// Slurm reads an empty list as no change and an empty string as an empty list.
-#[derive(Serialize)]
-#[serde(untagged)]
-enum Features<'a> {
-    Some(&'a [String]),
-    None(&'static str),
-}
-
-impl<'a> From<&'a Vec<String>> for Features<'a> {
-    fn from(features: &'a Vec<String>) -> Self {
-        if features.is_empty() { Self::None("") } else { Self::Some(features) }
-    }
-}
-
-impl NodeUpdate {
-    fn message(&self, nodes: String) -> Message<'_> {
-        let name = [nodes];
-        let state = |state, reason| Message { state: Some([state]), reason, ..Message::default() };
-        let message = match self {
-            Self::Drain { reason } => state("DRAIN", Some(reason.as_str())),
-            Self::Undrain => state("UNDRAIN", Some("")),
-            Self::Resume => state("RESUME", None),
-            Self::Idle => state("IDLE", None),
-            Self::Down { reason } => state("DOWN", Some(reason.as_str())),
-            Self::Comment(text) => Message { comment: Some(text), ..Message::default() },
-            Self::Topology(text) => Message { topology_str: Some(text), ..Message::default() },
-            Self::Features { available, active } => Message {
-                features: Some(available.into()),
-                features_act: Some(active.into()),
-                ..Message::default()
-            },
-        };
-        Message { name, ..message }
-    }
-}
-
-#[derive(Deserialize)]
-struct NodesPayload {
-    nodes: Vec<Node>,
+fn feature_list(features: &[String]) -> Value {
+    if features.is_empty() { json!("") } else { json!(features) }
 }
 
 impl SlurmClient {
@@ -210,8 +177,8 @@ impl SlurmClient {
     /// list is proof.
     pub async fn get_node(&self, name: &str) -> Result<Option<Node>, Error> {
         let call = Call::get(format!("/node/{}", escaped(single(name)?)));
-        match self.read::<NodesPayload>(call).await {
-            Ok(payload) => Ok(payload.nodes.into_iter().find(|node| node.name == name)),
+        match self.read::<NodeList>(call).await {
+            Ok(list) => Ok(list.nodes.into_iter().find(|node| node.name == name)),
             // For an unknown node slurmrestd answers 200 with an error entry without a number.
             Err(Error::Rejected { status, errno: 0, .. }) if status.is_success() => Ok(None),
             Err(error) => Err(error),
@@ -228,7 +195,7 @@ impl SlurmClient {
             return Ok(());
         }
         let names = names.iter().map(|name| single(name)).collect::<Result<Vec<_>, _>>()?;
-        let call = Call::post("/nodes/", &update.message(hostlist::fold_set(names.iter().copied())))?;
+        let call = Call::post("/nodes/", &update.message(&hostlist::fold_set(names.iter().copied())));
         match self.write(call).await {
             Err(Error::Rejected { errno: errno::INVALID_NODE_NAME, description, .. }) if names.len() == 1 => {
                 Err(Error::NotFound(description))
@@ -297,7 +264,7 @@ mod tests {
     #[case::no_state(json!({ "nodes": [{ "name": "n" }] }))]
     #[case::no_nodes(json!({ "last_update": {} }))]
     #[case::null(json!({ "nodes": null }))]
-    fn list_without_required_fields_is_rejected(#[case] payload: serde_json::Value) {
+    fn list_without_required_fields_is_rejected(#[case] payload: Value) {
         assert!(serde_json::from_value::<NodeList>(payload).is_err());
     }
 
@@ -321,8 +288,8 @@ mod tests {
         NodeUpdate::Features { available: vec![], active: vec![] },
         json!({ "features": "", "features_act": "" })
     )]
-    fn update_sends_only_its_own_fields(#[case] update: NodeUpdate, #[case] body: serde_json::Value) {
-        let mut message = serde_json::to_value(update.message("n[1-2]".to_owned())).unwrap();
+    fn update_sends_only_its_own_fields(#[case] update: NodeUpdate, #[case] body: Value) {
+        let mut message = update.message("n[1-2]");
         assert_eq!(message.as_object_mut().unwrap().remove("name"), Some(json!(["n[1-2]"])));
         assert_eq!(message, body);
     }

@@ -4,7 +4,8 @@ use crate::client::{Call, SlurmClient, escaped};
 use crate::error::{Error, errno};
 use crate::wire::{Wrapped, or_default, time};
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
+use serde_json::json;
 use slurm_conf::hostlist::{HostlistError, expand, fold_set};
 
 /// A reservation that exists.
@@ -75,20 +76,6 @@ pub struct ReservationRequest {
     pub nodes: Vec<String>,
 }
 
-#[derive(Serialize)]
-struct Message<'a> {
-    name: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    start_time: Option<Wrapped>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    duration: Option<Wrapped>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    flags: Option<&'a [String]>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    users: Option<&'a [String]>,
-    node_list: [String; 1],
-}
-
 impl SlurmClient {
     /// All reservations. Also the way to get one: a GET by name reports a missing one in several ways.
     pub async fn list_reservations(&self) -> Result<ReservationList, Error> {
@@ -103,22 +90,21 @@ impl SlurmClient {
     /// Creates a reservation, or updates the one with that name. Slurm rejects this once it has started: see
     /// [`Self::set_reservation_nodes`].
     pub async fn put_reservation(&self, request: &ReservationRequest) -> Result<(), Error> {
-        let message = Message {
-            name: &request.name,
-            start_time: Some(Wrapped::value(request.start.as_second())),
-            duration: Some(Wrapped::value(request.minutes.into())),
-            flags: Some(&request.flags),
-            users: Some(&request.users),
-            node_list: node_list(&request.nodes)?,
-        };
-        self.write(Call::post("/reservation", &message)?).await
+        let message = json!({
+            "name": request.name,
+            "start_time": Wrapped::value(request.start.as_second()),
+            "duration": Wrapped::value(request.minutes.into()),
+            "flags": request.flags,
+            "users": request.users,
+            "node_list": node_list(&request.nodes)?,
+        });
+        self.write(Call::post("/reservation", &message)).await
     }
 
     /// Changes only the nodes of a reservation, whether it has started or not.
     pub async fn set_reservation_nodes(&self, name: &str, nodes: &[String]) -> Result<(), Error> {
-        let node_list = node_list(nodes)?;
-        let message = Message { name, start_time: None, duration: None, flags: None, users: None, node_list };
-        self.write(Call::post("/reservation", &message)?).await
+        let message = json!({ "name": name, "node_list": node_list(nodes)? });
+        self.write(Call::post("/reservation", &message)).await
     }
 
     /// Deletes a reservation; succeeds if it does not exist.

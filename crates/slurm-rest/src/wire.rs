@@ -4,7 +4,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize};
 
 /// A number that may be infinite or unset.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(from = "Wrapped")]
 pub enum Number {
     /// Not set.
     #[default]
@@ -41,14 +42,9 @@ impl Wrapped {
     }
 }
 
-/// Reads a wrapped number.
-pub fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Number, D::Error> {
-    Ok(Option::<Wrapped>::deserialize(deserializer)?.map(Number::from).unwrap_or_default())
-}
-
 /// Reads a wrapped UNIX time. Slurm writes 0 for "never".
 pub fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Timestamp>, D::Error> {
-    Ok(match number(deserializer)? {
+    Ok(match or_default(deserializer)? {
         Number::Value(seconds) if seconds != 0 => Timestamp::from_second(seconds).ok(),
         Number::Value(_) | Number::Infinite | Number::Unset => None,
     })
@@ -70,7 +66,7 @@ mod tests {
 
     #[derive(Deserialize)]
     struct Holder {
-        #[serde(default, deserialize_with = "number")]
+        #[serde(default, deserialize_with = "or_default")]
         limit: Number,
         #[serde(default, deserialize_with = "time")]
         at: Option<Timestamp>,
