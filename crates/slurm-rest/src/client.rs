@@ -165,14 +165,3 @@ impl SlurmClient {
         Err(Error::Unsupported(call.name()))
     }
 }
-
-impl fmt::Debug for SlurmClient {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (tokens, version) = (&self.tokens, &self.negotiation);
-        formatter
-            .debug_struct("SlurmClient")
-            .field("tokens", tokens)
-            .field("version", version)
-            .finish_non_exhaustive()
-    }
-}
