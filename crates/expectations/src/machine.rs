@@ -116,7 +116,7 @@ impl Machine {
     pub fn begin(&mut self, request: &Begin, now: Duration) -> Answer {
         self.advance(now);
         if let Some(granted) = self.open_grant(request) {
-            self.event_counts.count_repeated();
+            self.event_counts.0.repeated += 1;
             return Answer::Granted(granted);
         }
         let answer = self.answer(request);
@@ -134,7 +134,7 @@ impl Machine {
         self.records.insert(nodeset, record);
         if let Some(ended) = ended {
             self.release(ended.granted);
-            self.event_counts.count_closed();
+            self.event_counts.0.closed += 1;
         }
         Some(self.basis(number))
     }
@@ -180,7 +180,7 @@ impl Machine {
         self.now = self.now.max(now);
         for batch in self.records.advance(self.now) {
             self.release(batch.granted);
-            self.event_counts.count_ran_out();
+            self.event_counts.0.ran_out += 1;
         }
         self.creates.expire_places(self.now);
         self.deletes.expire_places(self.now);

@@ -21,12 +21,6 @@ impl<T: Into<Arc<str>>> From<T> for ReplicaId {
     }
 }
 
-impl Display for ReplicaId {
-    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.0)
-    }
-}
-
 /// Random identity of one term of the service.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(Arc<str>);
@@ -34,12 +28,6 @@ pub struct Epoch(Arc<str>);
 impl<T: Into<Arc<str>>> From<T> for Epoch {
     fn from(text: T) -> Self {
         Self(text.into())
-    }
-}
-
-impl Display for Epoch {
-    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.0)
     }
 }
 
@@ -53,12 +41,6 @@ pub struct NodeSetName {
     pub name: Arc<str>,
 }
 
-impl Display for NodeSetName {
-    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}/{}", self.namespace, self.name)
-    }
-}
-
 /// Unique id of a batch.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BatchId {
@@ -70,7 +52,7 @@ pub struct BatchId {
 
 impl Display for BatchId {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}/{}", self.replica, self.counter)
+        write!(formatter, "{}/{}", self.replica.as_str(), self.counter)
     }
 }
 

@@ -53,7 +53,7 @@ mod tests {
         for key in (0..100).map(|number| format!("slurm/{number}")) {
             let before = owner_of(&key, &live).unwrap();
             let after = owner_of(&key, &live[..2]).unwrap();
-            assert!(before == after || before == &live[2], "{key} moved from {before} to {after}");
+            assert!(before == after || before == &live[2], "{key} moved from {before:?} to {after:?}");
         }
     }
 

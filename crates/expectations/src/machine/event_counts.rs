@@ -5,7 +5,7 @@ use crate::messages::{Answer, Counters, Wait, WaitReason};
 use std::hash::{Hash, Hasher};
 
 #[derive(Clone, Debug, Default)]
-pub struct EventCounts(Counters);
+pub struct EventCounts(pub Counters);
 
 impl PartialEq for EventCounts {
     fn eq(&self, _: &Self) -> bool {
@@ -20,39 +20,19 @@ impl Hash for EventCounts {
 }
 
 impl EventCounts {
-    pub fn counters(&self) -> Counters {
-        self.0
-    }
-
     pub fn count_answer(&mut self, answer: &Answer) {
-        let Counters { granted, not_owner, need_fresh, .. } = &mut self.0;
+        let counters = &mut self.0;
         let counter = match answer {
-            Answer::Granted(_) => granted,
-            Answer::NotOwner(_) => not_owner,
-            Answer::NeedFresh(_) => need_fresh,
-            Answer::Wait(Wait { reason, .. }) => self.wait_counter(*reason),
+            Answer::Granted(_) => &mut counters.granted,
+            Answer::NotOwner(_) => &mut counters.not_owner,
+            Answer::NeedFresh(_) => &mut counters.need_fresh,
+            Answer::Wait(Wait { reason, .. }) => match reason {
+                WaitReason::OpenBatch => &mut counters.wait_open_batch,
+                WaitReason::HalfOpen => &mut counters.wait_half_open,
+                WaitReason::Budget => &mut counters.wait_budget,
+                WaitReason::Stopping => &mut counters.wait_stopping,
+            },
         };
         *counter += 1;
-    }
-
-    fn wait_counter(&mut self, reason: WaitReason) -> &mut u64 {
-        match reason {
-            WaitReason::OpenBatch => &mut self.0.wait_open_batch,
-            WaitReason::HalfOpen => &mut self.0.wait_half_open,
-            WaitReason::Budget => &mut self.0.wait_budget,
-            WaitReason::Stopping => &mut self.0.wait_stopping,
-        }
-    }
-
-    pub fn count_repeated(&mut self) {
-        self.0.repeated += 1;
-    }
-
-    pub fn count_closed(&mut self) {
-        self.0.closed += 1;
-    }
-
-    pub fn count_ran_out(&mut self) {
-        self.0.ran_out += 1;
     }
 }

@@ -17,7 +17,7 @@ impl Machine {
             waiting: waiting
                 .filter_map(|(nodeset, record)| waiting_nodeset(nodeset, record, self.now))
                 .collect(),
-            counters: self.event_counts.counters(),
+            counters: self.event_counts.0,
         }
     }
 }

@@ -4,7 +4,7 @@ use super::*;
 use rstest::rstest;
 
 fn live(service: &Service) -> Vec<String> {
-    service.machine.membership().live.iter().map(ToString::to_string).collect()
+    service.machine.membership().live.iter().map(|replica| replica.as_str().to_owned()).collect()
 }
 
 fn heartbeat(service: &mut Service, replica: &str, leaving: bool) {
