@@ -61,13 +61,13 @@ pub async fn execute(plan: &Plan, observed: &Observed, scope: &Scope) -> Outcome
         writer.record::<(), _>(step, Err(obstacle.clone()));
     }
     let live = observed.stateful_set.as_deref().filter(|set| set.metadata.deletion_timestamp.is_none());
-    let mut run =
-        Run { writer, observed, scope, stateful_set: live.cloned(), check_rejection: None, monitoring: None };
+    let outcome =
+        Outcome { stateful_set: live.cloned(), check_rejection: None, monitoring: None, result: Ok(()) };
+    let mut run = Run { writer, observed, scope, outcome };
     for step in &plan.steps {
         Box::pin(run.perform(step)).await;
     }
-    let Run { writer, stateful_set, check_rejection, monitoring, .. } = run;
-    Outcome { stateful_set, check_rejection, monitoring, result: writer.finish() }
+    Outcome { result: run.writer.finish(), ..run.outcome }
 }
 
 /// The execution of one plan.
@@ -75,9 +75,7 @@ struct Run<'a> {
     writer: ChildWriter<'a, Controller>,
     observed: &'a Observed,
     scope: &'a Scope,
-    stateful_set: Option<RawObject<StatefulSet>>,
-    check_rejection: Option<String>,
-    monitoring: Option<Monitoring>,
+    outcome: Outcome,
 }
 
 impl Run<'_> {
@@ -96,10 +94,10 @@ impl Run<'_> {
             }
             Step::ApplyStatefulSet(set) => {
                 let live = observed.stateful_set.as_deref();
-                self.stateful_set = self.apply("StatefulSet", set.as_ref(), live).await;
+                self.outcome.stateful_set = self.apply("StatefulSet", set.as_ref(), live).await;
             }
             Step::ApplyServiceMonitor(monitor) => {
-                self.monitoring = Some(self.apply_service_monitor(monitor).await);
+                self.outcome.monitoring = Some(self.apply_service_monitor(monitor).await);
             }
             Step::CreateCheck { candidate, pod } => self.create_check(candidate, pod).await,
             Step::LabelPod { pod, is_active } => {
@@ -137,7 +135,7 @@ impl Run<'_> {
             created = applier.create(pod).await.map(drop);
         }
         match created {
-            Err(error) if is_rejection(&error) => self.check_rejection = Some(chain(&error)),
+            Err(error) if is_rejection(&error) => self.outcome.check_rejection = Some(chain(&error)),
             created => {
                 self.writer.record("Config Check", created);
             }
@@ -146,7 +144,7 @@ impl Run<'_> {
 
     /// Deletes the StatefulSet and leaves its pods, which its successor adopts.
     async fn orphan_pods(&mut self, live: &RawObject<StatefulSet>) {
-        self.stateful_set = None;
+        self.outcome.stateful_set = None;
         let name = live.name_any();
         let preconditions = Preconditions { uid: live.uid(), resource_version: live.resource_version() };
         let parameters = DeleteParams::orphan().preconditions(preconditions);

@@ -12,7 +12,7 @@ pub use rollout::Decision;
 
 use crate::build::{ServiceMonitor, build_internal_service, build_service, build_service_monitor};
 use crate::observe::{Observed, PendingChange};
-use config::{PlannedConfig, delete_check, plan_config, plan_external_config, render_config};
+use config::{delete_check, plan_config, plan_external_config, render_config};
 use daemons::{desired_stateful_set, ignored_persistence, stateful_set_step};
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::StatefulSet;
@@ -105,14 +105,6 @@ impl Plan {
             Err(error) => self.obstacles.push((name, Obstacle::invalid(error))),
         }
     }
-
-    /// Adds the configuration; returns the writes that follow those of the StatefulSet.
-    fn add_config(&mut self, planned: PlannedConfig) -> Vec<Step> {
-        self.steps.extend(planned.steps);
-        self.config = Some(planned.config);
-        self.pending = planned.pending;
-        planned.pod_steps
-    }
 }
 
 /// Decides which writes a Controller needs.
@@ -141,9 +133,7 @@ fn plan_external(plan: &mut Plan, observed: &Observed, now: Timestamp) {
     plan.steps.extend([stateful_set, service, internal].into_iter().flatten());
     plan.steps.extend(delete_check(observed));
     match render_config(observed) {
-        Ok(rendered) => {
-            plan.add_config(plan_external_config(observed, rendered, now));
-        }
+        Ok(rendered) => plan_external_config(plan, observed, rendered, now),
         Err(obstacle) => plan.obstacles.push(("Config", obstacle)),
     }
 }
@@ -162,8 +152,8 @@ fn plan_daemons(plan: &mut Plan, observed: &Observed, now: Timestamp) {
     let template = stateful_set.as_ref().ok().or(observed.stateful_set.as_deref());
     let template = template.and_then(|set| set.as_json().pointer("/spec/template"));
     let mut pod_steps = vec![];
-    match rendered.and_then(|rendered| plan_config(observed, rendered, template, now)) {
-        Ok(planned) => pod_steps = plan.add_config(planned),
+    match rendered.and_then(|rendered| plan_config(plan, observed, rendered, template, now)) {
+        Ok(steps) => pod_steps = steps,
         Err(obstacle) => plan.obstacles.push(("Config", obstacle)),
     }
     plan.steps.extend(active_labels(observed));

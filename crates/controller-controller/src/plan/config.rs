@@ -2,11 +2,11 @@
 
 use super::pods::{config_annotations, is_ready};
 use super::rollout::{Decision, Situation, decide};
-use super::{ControllerObstacle, Obstacle, Step, owned};
+use super::{ControllerObstacle, Obstacle, Plan, Step, owned};
 use crate::build::{
     Files, Reconfiguration, Rendered, Sources, build_candidate, build_check, build_config, render,
 };
-use crate::observe::{Observed, PendingChange, Report};
+use crate::observe::{Observed, Report};
 use jiff::{SignedDuration, Timestamp};
 use operator_runtime::MissingReference;
 use pod_builder::{Rollout, hash_bytes, hash_files, stateful_set_rollout};
@@ -50,18 +50,6 @@ pub enum Confirmation {
     TimedOut,
 }
 
-/// The planned configuration.
-pub struct PlannedConfig {
-    /// The decisions.
-    pub config: ConfigPlan,
-    /// Writes that precede those of the StatefulSet.
-    pub steps: Vec<Step>,
-    /// Writes to its pods, which follow.
-    pub pod_steps: Vec<Step>,
-    /// The change that is pending after this reconcile.
-    pub pending: Option<PendingChange>,
-}
-
 /// True if slurmctld has run before, so that a change has to be checked.
 pub fn has_run(controller: &Controller) -> bool {
     let conditions = controller.status.as_ref().map_or(&[][..], |status| &status.conditions);
@@ -94,19 +82,21 @@ pub fn render_config(observed: &Observed) -> Result<Rendered, Obstacle> {
 }
 
 /// Plans the configuration of clients of an external cluster: it is written at once.
-pub fn plan_external_config(observed: &Observed, rendered: Rendered, now: Timestamp) -> PlannedConfig {
+pub fn plan_external_config(plan: &mut Plan, observed: &Observed, rendered: Rendered, now: Timestamp) {
     let is_in_force = observed.files() == Some(&rendered.files);
     let decision = if is_in_force { Decision::Keep } else { Decision::Write(None) };
-    planned(observed, rendered, decision, None, vec![], now)
+    plan_config_map(plan, observed, rendered, decision, now);
 }
 
-/// Plans the configuration of daemons with this pod template.
+/// Plans the configuration of daemons with this pod template. Returns the writes to their pods, which follow that of the
+/// StatefulSet.
 pub fn plan_config(
+    plan: &mut Plan,
     observed: &Observed,
     rendered: Rendered,
     template: Option<&Value>,
     now: Timestamp,
-) -> Result<PlannedConfig, Obstacle> {
+) -> Result<Vec<Step>, Obstacle> {
     let controller = &observed.controller;
     let id =
         hash_bytes(format!("{}{}", hash_files(&rendered.files), template.unwrap_or(&Value::Null)).as_bytes());
@@ -121,17 +111,18 @@ pub fn plan_config(
         delay: observed.reconfigure_delay,
         now,
     });
-    let steps = match (&decision, &observed.check, template) {
-        (Decision::Keep | Decision::Write(_), ..) => delete_check(observed),
+    match (&decision, &observed.check, template) {
+        (Decision::Keep | Decision::Write(_), ..) => plan.steps.extend(delete_check(observed)),
         // The event of its deletion starts the next reconcile, which creates a new one.
-        (Decision::Check, Some(outdated), _) => vec![Step::DeleteCheckPod(outdated.clone())],
-        (Decision::Check, None, Some(template)) => vec![Step::CreateCheck {
+        (Decision::Check, Some(outdated), _) => plan.steps.push(Step::DeleteCheckPod(outdated.clone())),
+        (Decision::Check, None, Some(template)) => plan.steps.push(Step::CreateCheck {
             candidate: Box::new(build_candidate(controller, rendered.files.clone())),
             pod: Box::new(build_check(controller, template, &id).map_err(Obstacle::invalid)?),
-        }],
-        _ => vec![],
-    };
-    Ok(planned(observed, rendered, decision, pending, steps, now))
+        }),
+        _ => {}
+    }
+    plan.pending = pending;
+    Ok(plan_config_map(plan, observed, rendered, decision, now))
 }
 
 /// Deletes the check pod and its ConfigMap.
@@ -141,14 +132,14 @@ pub fn delete_check(observed: &Observed) -> Vec<Step> {
     pod.into_iter().chain(candidate).collect()
 }
 
-fn planned(
+/// Plans the ConfigMap that is in force after this decision. Returns the writes to pods that follow.
+fn plan_config_map(
+    plan: &mut Plan,
     observed: &Observed,
     rendered: Rendered,
     decision: Decision,
-    pending: Option<PendingChange>,
-    mut steps: Vec<Step>,
     now: Timestamp,
-) -> PlannedConfig {
+) -> Vec<Step> {
     let Rendered { files, refused_node_sets, warnings } = rendered;
     let files: Files =
         if decision.is_in_force() { files } else { observed.files().cloned().unwrap_or_default() };
@@ -174,9 +165,9 @@ fn planned(
         None => None,
     };
     let config_map = build_config(&observed.controller, files, record.as_ref());
-    steps.push(Step::ApplyConfig(Box::new(config_map)));
-    let config = ConfigPlan { decision, hash, confirmation, refused_node_sets, warnings };
-    PlannedConfig { config, steps, pod_steps, pending }
+    plan.steps.push(Step::ApplyConfig(Box::new(config_map)));
+    plan.config = Some(ConfigPlan { decision, hash, confirmation, refused_node_sets, warnings });
+    pod_steps
 }
 
 /// True if slurmctld runs or has run. Before that no reconfigure container can report.
