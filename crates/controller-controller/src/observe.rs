@@ -138,22 +138,19 @@ impl Observed {
         self.pods.iter().find(|pod| pod.labels().contains_key(CONTROLLER_ACTIVE))
     }
 
-    /// The recorded progress of the configuration in force.
-    pub fn reconfiguration(&self) -> Option<Reconfiguration> {
-        Reconfiguration::of(self.config.as_ref()?)
+    /// The recorded progress of the configuration of this hash, if it is in force.
+    pub fn reconfiguration(&self, hash: &str) -> Option<Reconfiguration> {
+        Reconfiguration::of(self.config.as_ref()?).filter(|record| record.config == hash)
     }
 
     /// True if slurmctld confirmed that it runs with the configuration of this hash.
     pub fn is_confirmed(&self, hash: &str) -> bool {
-        self.reconfiguration() == Some(Reconfiguration::Confirmed { config: hash.to_owned() })
+        self.reconfiguration(hash).is_some_and(|record| record.awaited_since.is_none())
     }
 
     /// Since when slurmctld has been expected to read the configuration of this hash.
     pub fn awaited_since(&self, hash: &str) -> Option<Timestamp> {
-        match self.reconfiguration()? {
-            Reconfiguration::Awaited { config, since } if config == hash => Some(since),
-            Reconfiguration::Awaited { .. } | Reconfiguration::Confirmed { .. } => None,
-        }
+        self.reconfiguration(hash)?.awaited_since
     }
 }
 

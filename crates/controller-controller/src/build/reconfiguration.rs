@@ -12,45 +12,25 @@ const CONFIRMED: &str = "confirmed";
 
 /// Whether slurmctld has read a configuration in place.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reconfiguration {
-    /// slurmctld is expected to read the configuration.
-    Awaited {
-        /// Hash of the configuration.
-        config: String,
-        /// When it came into force.
-        since: Timestamp,
-    },
-    /// slurmctld runs with the configuration.
-    Confirmed {
-        /// Hash of the configuration.
-        config: String,
-    },
+pub struct Reconfiguration {
+    /// Hash of the configuration.
+    pub config: String,
+    /// When it came into force, while slurmctld is expected to read it; `None` once slurmctld runs with it.
+    pub awaited_since: Option<Timestamp>,
 }
 
 impl Reconfiguration {
     /// Reads the annotation. `None` if it is missing or malformed: then the configuration has to be confirmed again.
     pub fn of(config_map: &ConfigMap) -> Option<Self> {
         let (config, state) = config_map.annotations().get(annotations::RECONFIGURATION)?.split_once(' ')?;
-        let config = config.to_owned();
-        if state == CONFIRMED {
-            return Some(Self::Confirmed { config });
-        }
-        Some(Self::Awaited { config, since: state.parse().ok()? })
-    }
-
-    /// Hash of the configuration.
-    pub fn config(&self) -> &str {
-        match self {
-            Self::Awaited { config, .. } | Self::Confirmed { config } => config,
-        }
+        let awaited_since = if state == CONFIRMED { None } else { Some(state.parse().ok()?) };
+        Some(Self { config: config.to_owned(), awaited_since })
     }
 
     /// The value of the annotation.
     pub fn to_annotation(&self) -> String {
-        match self {
-            Self::Awaited { config, since } => format!("{config} {since}"),
-            Self::Confirmed { config } => format!("{config} {CONFIRMED}"),
-        }
+        let state = self.awaited_since.map_or_else(|| CONFIRMED.to_owned(), |since| since.to_string());
+        format!("{} {state}", self.config)
     }
 }
 
@@ -63,8 +43,8 @@ mod tests {
     use serde_json::json;
 
     #[rstest]
-    #[case::awaited(Reconfiguration::Awaited { config: "a1".to_owned(), since: second(0) })]
-    #[case::confirmed(Reconfiguration::Confirmed { config: "a1".to_owned() })]
+    #[case::awaited(Reconfiguration { config: "a1".to_owned(), awaited_since: Some(second(0)) })]
+    #[case::confirmed(Reconfiguration { config: "a1".to_owned(), awaited_since: None })]
     fn record_is_read_back_from_the_config_map(#[case] record: Reconfiguration) {
         let config_map = build_config(&controller(&json!({})), texts(&[]), Some(&record));
         assert_eq!(Reconfiguration::of(&config_map), Some(record));

@@ -153,15 +153,13 @@ fn plan_config_map(
     };
     let confirmation = confirmation.filter(|_| has_started(observed));
     let record = match &confirmation {
-        Some(Confirmation::Confirmed) => Some(Reconfiguration::Confirmed { config: hash.clone() }),
-        Some(_) => {
+        Some(confirmation) => {
             let since = observed.awaited_since(&hash).unwrap_or(now);
-            Some(Reconfiguration::Awaited { config: hash.clone(), since })
+            let awaited_since = (*confirmation != Confirmation::Confirmed).then_some(since);
+            Some(Reconfiguration { config: hash.clone(), awaited_since })
         }
         // While a change is pending, the record of the configuration in force stays.
-        None if spec.inplace_reconfigure && !decision.is_in_force() => {
-            observed.reconfiguration().filter(|record| record.config() == hash)
-        }
+        None if spec.inplace_reconfigure && !decision.is_in_force() => observed.reconfiguration(&hash),
         None => None,
     };
     let config_map = build_config(&observed.controller, files, record.as_ref());

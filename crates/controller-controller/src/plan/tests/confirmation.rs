@@ -25,11 +25,11 @@ fn config_at(observed: &Observed, now: i64) -> ConfigPlan {
 }
 
 fn awaited(config: &str) -> Reconfiguration {
-    Reconfiguration::Awaited { config: config.to_owned(), since: second(0) }
+    Reconfiguration { config: config.to_owned(), awaited_since: Some(second(0)) }
 }
 
 fn confirmed(config: &str) -> Reconfiguration {
-    Reconfiguration::Confirmed { config: config.to_owned() }
+    Reconfiguration { config: config.to_owned(), awaited_since: None }
 }
 
 /// The record that a plan writes.
@@ -85,7 +85,7 @@ fn each_configuration_has_the_whole_timeout(
     let recorded = match &expected {
         Confirmation::Confirmed => confirmed(&hash),
         Confirmation::Awaited if record == awaited("other") || record == confirmed("other") => {
-            Reconfiguration::Awaited { config: hash, since: second(now) }
+            Reconfiguration { config: hash, awaited_since: Some(second(now)) }
         }
         Confirmation::Awaited | Confirmation::TimedOut | Confirmation::Refused(_) => awaited(&hash),
     };
@@ -109,7 +109,7 @@ fn record_starts_with_the_files_that_it_is_about() {
     let written = plan(&unchecked, second(5));
     let config = written.config.as_ref().unwrap();
     assert!(matches!(config.decision, Decision::Write(_)) && config.hash != hash());
-    let expected = Reconfiguration::Awaited { config: config.hash.clone(), since: second(5) };
+    let expected = Reconfiguration { config: config.hash.clone(), awaited_since: Some(second(5)) };
     assert_eq!(planned_record(&written), Some(expected));
 }
 

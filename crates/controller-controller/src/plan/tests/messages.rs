@@ -66,8 +66,8 @@ fn report() -> impl Strategy<Value = Report> {
 fn record() -> impl Strategy<Value = Reconfiguration> {
     let config = select(vec![hash(), "other".to_owned()]);
     prop_oneof![
-        config.clone().prop_map(|config| Reconfiguration::Awaited { config, since: second(0) }),
-        config.prop_map(|config| Reconfiguration::Confirmed { config }),
+        config.clone().prop_map(|config| Reconfiguration { config, awaited_since: Some(second(0)) }),
+        config.prop_map(|config| Reconfiguration { config, awaited_since: None }),
     ]
 }
 

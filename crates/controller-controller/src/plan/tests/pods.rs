@@ -99,7 +99,7 @@ fn pods_are_annotated_again_until_the_timeout(
     {
         text.insert_str(0, &hash);
     }
-    let record = Reconfiguration::Awaited { config: hash.clone(), since: second(0) };
+    let record = Reconfiguration { config: hash.clone(), awaited_since: Some(second(0)) };
     let observed = Observed { pods: vec![pod], ..with_record(observed, &record) };
     let expected = is_annotated.then(|| ("slurm-controller-0".to_owned(), format!("{hash} {}", second(now))));
     assert_eq!(annotations_of(plan(&observed, second(now))), expected.into_iter().collect::<Vec<_>>());
@@ -108,7 +108,7 @@ fn pods_are_annotated_again_until_the_timeout(
 #[test]
 fn confirmed_configuration_needs_no_annotation() {
     let (observed, hash) = in_force();
-    let confirmed = with_record(observed, &Reconfiguration::Confirmed { config: hash });
+    let confirmed = with_record(observed, &Reconfiguration { config: hash, awaited_since: None });
     assert_eq!(annotations_of(plan_now(&confirmed)), []);
 }
 
