@@ -47,8 +47,13 @@ pub fn build_stateful_set(
     let user = controller.spec.template.as_ref().and_then(|template| template.metadata.as_ref());
     let name = names::controller::workload(&controller.name_any());
     let metadata = component_metadata(controller, &name, user);
-    let user_files = hashes.files.clone();
-    let pods = pod_metadata::<Controller>(&metadata, content(controller, files, hashes));
+    let mut content =
+        vec![(annotations::SLURM_KEY_HASH, hashes.slurm_key), (annotations::JWT_KEY_HASH, hashes.jwt_key)];
+    // With an in-place reconfigure slurmctld reads a changed configuration without a restart.
+    if !controller.spec.inplace_reconfigure {
+        content.push((annotations::SLURM_CONFIG_HASH, hash_values(files)));
+    }
+    let pods = pod_metadata::<Controller>(&metadata, content);
     let claims = claim_templates(controller, live);
     // The volume of a claim template is not part of the pod template.
     let state = if claims.is_some() { None } else { state_volume(controller, live) };
@@ -68,21 +73,11 @@ pub fn build_stateful_set(
         set["spec"]["volumeClaimTemplates"] = claims;
     }
     let live = live.map(RawObject::as_json);
-    // With an in-place reconfigure slurmctld reads them without a restart.
-    if let Some(hash) = user_files.filter(|_| !controller.spec.inplace_reconfigure) {
+    // It reads the files that the spec refers to without a restart, too.
+    if let Some(hash) = hashes.files.filter(|_| !controller.spec.inplace_reconfigure) {
         set = roll_on_change(set, live, &hash);
     }
     Ok(RawObject::new(keep_running_template(set, live, crate::NAME))?)
-}
-
-/// Hashes whose change replaces the pods. With an in-place reconfigure the configuration is not among them.
-fn content(controller: &Controller, files: &Files, hashes: Hashes) -> Vec<(&'static str, String)> {
-    let Hashes { slurm_key, jwt_key, .. } = hashes;
-    let mut content = vec![(annotations::SLURM_KEY_HASH, slurm_key), (annotations::JWT_KEY_HASH, jwt_key)];
-    if !controller.spec.inplace_reconfigure {
-        content.push((annotations::SLURM_CONFIG_HASH, hash_values(files)));
-    }
-    content
 }
 
 /// The claim templates. They are immutable, so those of a live StatefulSet stay.
