@@ -23,7 +23,10 @@ pub async fn execute(plan: Plan, observed: &Observed, scope: &Scope) -> Outcome 
         Plan::Refuse(obstacle) => return Outcome { stateful_set: None, result: Err(obstacle.into()) },
         Plan::Apply(children) => apply(*children, observed, &mut writer).await,
         Plan::Delete => {
-            delete(observed, &mut writer).await;
+            writer.delete_if_controlled("StatefulSet", observed.stateful_set.as_deref()).await;
+            writer.delete_if_controlled("Service", observed.service.as_deref()).await;
+            let config = observed.config.as_ref().ok().and_then(Option::as_ref);
+            writer.delete_if_controlled("Config", config).await;
             None
         }
     };
@@ -43,10 +46,4 @@ async fn apply(
     config?;
     let desired = Ok::<_, Infallible>(stateful_set);
     writer.apply("StatefulSet", desired, observed.stateful_set.as_deref()).await
-}
-
-async fn delete(observed: &Observed, writer: &mut ChildWriter<'_, Accounting>) {
-    writer.delete_if_controlled("StatefulSet", observed.stateful_set.as_deref()).await;
-    writer.delete_if_controlled("Service", observed.service.as_deref()).await;
-    writer.delete_if_controlled("Config", observed.config.as_ref().ok().and_then(Option::as_ref)).await;
 }

@@ -71,10 +71,12 @@ async fn resolve_references(accounting: &Accounting, client: &Client) -> Referen
     let namespace = accounting.namespace().unwrap_or_default();
     let spec = &accounting.spec;
     let password = spec.storage_config.as_ref().map(|storage| &storage.password_key_ref);
-    let secret = |field, selector| resolve_key(client.clone(), &namespace, field, selector);
+    let secret = async |field, selector| {
+        resolve_key(client.clone(), &namespace, field, selector).await.map_err(Arc::new)
+    };
     let jwks = async {
-        let selector = spec.jwks_key_ref.as_ref()?;
-        Some(resolve_key(client.clone(), &namespace, "spec.jwksKeyRef", Some(selector)).await)
+        let selector = Some(spec.jwks_key_ref.as_ref()?);
+        Some(resolve_key(client.clone(), &namespace, "spec.jwksKeyRef", selector).await.map_err(Arc::new))
     };
     let (password, slurm_key, jwt_key, jwks) = tokio::join!(
         secret("spec.storageConfig.passwordKeyRef", password),
@@ -82,10 +84,5 @@ async fn resolve_references(accounting: &Accounting, client: &Client) -> Referen
         secret("spec.jwtKeyRef", spec.signing_key_ref()),
         jwks,
     );
-    References {
-        password: password.map_err(Arc::new),
-        slurm_key: slurm_key.map_err(Arc::new),
-        jwt_key: jwt_key.map_err(Arc::new),
-        jwks: jwks.map(|jwks| jwks.map_err(Arc::new)),
-    }
+    References { password, slurm_key, jwt_key, jwks }
 }
