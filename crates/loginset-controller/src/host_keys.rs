@@ -18,26 +18,22 @@ pub struct HostKey {
 }
 
 /// The host keys of a login pod.
-pub const HOST_KEYS: [HostKey; 3] = [
+pub static HOST_KEYS: [HostKey; 3] = [
     // 4096 bits.
-    HostKey {
-        private: "ssh_host_rsa_key",
-        public: "ssh_host_rsa_key.pub",
-        algorithm: Algorithm::Rsa { hash: None },
-    },
-    HostKey {
-        private: "ssh_host_ed25519_key",
-        public: "ssh_host_ed25519_key.pub",
-        algorithm: Algorithm::Ed25519,
-    },
-    HostKey {
-        private: "ssh_host_ecdsa_key",
-        public: "ssh_host_ecdsa_key.pub",
-        algorithm: Algorithm::Ecdsa { curve: EcdsaCurve::NistP256 },
-    },
+    HostKey::new("ssh_host_rsa_key", "ssh_host_rsa_key.pub", Algorithm::Rsa { hash: None }),
+    HostKey::new("ssh_host_ed25519_key", "ssh_host_ed25519_key.pub", Algorithm::Ed25519),
+    HostKey::new(
+        "ssh_host_ecdsa_key",
+        "ssh_host_ecdsa_key.pub",
+        Algorithm::Ecdsa { curve: EcdsaCurve::NistP256 },
+    ),
 ];
 
 impl HostKey {
+    const fn new(private: &'static str, public: &'static str, algorithm: Algorithm) -> Self {
+        Self { private, public, algorithm }
+    }
+
     /// Both files.
     pub fn files(&self) -> [&'static str; 2] {
         [self.private, self.public]
