@@ -106,11 +106,11 @@ impl Findings {
 
     /// Finds options that are set twice or that override the operator's.
     fn check_options(&mut self, text: &str, lines: &[Line<'_>]) {
-        let sections = Sections::of(text);
+        let (extra, merged) = header_lines(text);
         let restored: BTreeSet<String> =
-            lines.iter().filter(|line| line.number > sections.merged).map(|line| line.first().0).collect();
+            lines.iter().filter(|line| line.number > merged).map(|line| line.first().0).collect();
         let mut seen: BTreeMap<String, usize> = BTreeMap::new();
-        for line in lines.iter().filter(|line| line.number < sections.merged) {
+        for line in lines.iter().filter(|line| line.number < merged) {
             let (key, _) = line.first();
             if RECORDS.contains(&key.as_str()) || REPEATABLE.contains(&key.as_str()) {
                 continue;
@@ -119,7 +119,7 @@ impl Findings {
                 self.warning(line.number, format!("{key}: Slurm accepts a single option on this line"));
             }
             let Some(before) = seen.insert(key.clone(), line.number) else { continue };
-            if before > sections.extra {
+            if before > extra {
                 self.warning(
                     line.number,
                     format!("{key} is already set on line {before}; Slurm uses the last value"),
@@ -183,22 +183,12 @@ fn has_unclosed_bracket(hostlist: &str) -> bool {
     hostlist.rfind('[') > hostlist.rfind(']')
 }
 
-/// Line numbers of the headers that enclose the user's text.
-struct Sections {
-    extra: usize,
-    merged: usize,
-}
-
-impl Sections {
-    fn of(text: &str) -> Self {
-        let (extra, merged) = (header(EXTRA_SECTION), header(MERGED_SECTION));
-        let numbered = || text.lines().enumerate();
-        Self {
-            extra: numbered().find(|(_, line)| *line == extra).map_or(usize::MAX, |(index, _)| index + 1),
-            merged: numbered()
-                .filter(|(_, line)| *line == merged)
-                .last()
-                .map_or(usize::MAX, |(index, _)| index + 1),
-        }
-    }
+/// Line numbers of the headers before and after the user's text.
+fn header_lines(text: &str) -> (usize, usize) {
+    let (extra, merged) = (header(EXTRA_SECTION), header(MERGED_SECTION));
+    let lines: Vec<&str> = text.lines().collect();
+    let number = |index: Option<usize>| index.map_or(usize::MAX, |index| index + 1);
+    // The user's text may have the header that follows it, too.
+    let merged = lines.iter().rposition(|line| *line == merged);
+    (number(lines.iter().position(|line| *line == extra)), number(merged))
 }
