@@ -3,7 +3,7 @@
 use crate::active;
 use crate::build::{CHECK_APP, ServiceMonitor, node_count};
 use crate::execute::{Monitoring, Outcome, execute};
-use crate::observe::{Observed, Sources, observe};
+use crate::observe::{Observed, PendingChange, Sources, observe};
 use crate::plan::{Confirmation, Decision, Plan, plan};
 use crate::status::{status, transitions};
 use futures::StreamExt;
@@ -175,17 +175,13 @@ async fn reconcile(
 ) -> Result<Action, Error> {
     let observed = observe(&controller, &context.sources).await?;
     let plan = plan(&observed, now);
-    let pending = &context.sources.pending;
-    pending.with(controller.as_ref(), |pending| pending.clone_from(&plan.pending));
     report_config_change(&plan, &observed, &context.scope);
     let outcome = Box::pin(execute(&plan, &observed, &context.scope)).await;
-    if let Some(rejection) = &outcome.check_rejection {
-        pending.with(controller.as_ref(), |pending| {
-            if let Some(pending) = pending {
-                pending.check_rejection = Some(rejection.clone());
-            }
-        });
-    }
+    let pending = plan.pending.clone().map(|change| PendingChange {
+        check_rejection: outcome.check_rejection.clone().or(change.check_rejection),
+        ..change
+    });
+    context.sources.pending.with(controller.as_ref(), |known| *known = pending);
     if outcome.monitoring == Some(Monitoring::Applied) {
         context.service_monitors.send_replace(true);
     }
