@@ -234,16 +234,14 @@ fn node_sets(sources: &Sources<'_>, user_partitions: &BTreeSet<String>) -> NodeS
     let mut by_age: Vec<&Arc<NodeSet>> = sources.node_sets.iter().collect();
     by_age.sort_by_key(|set| (set.metadata.creation_timestamp.clone(), set.name_any()));
     for set in by_age {
-        let name = set.slurm_name();
+        let (object, name) = (set.name_any(), set.slurm_name());
         if !taken.insert(name.clone()) {
-            sets.refused.push(format!(
-                "NodeSet {}: another NodeSet already has the name {name:?} in Slurm",
-                set.name_any()
-            ));
+            sets.refused
+                .push(format!("NodeSet {object}: another NodeSet already has the name {name:?} in Slurm"));
             continue;
         }
         let configured = configure(set, &name).or_else(|problem| {
-            sets.refused.push(format!("NodeSet {}: {problem}", set.name_any()));
+            sets.refused.push(format!("NodeSet {object}: {problem}"));
             in_force(&name, sources.in_force).ok_or(())
         });
         let Ok(mut configured) = configured else { continue };
@@ -252,12 +250,11 @@ fn node_sets(sources: &Sources<'_>, user_partitions: &BTreeSet<String>) -> NodeS
             configured.partition = leftover_partition(set, &name, sources.in_force);
             if configured.partition.is_some() {
                 sets.leftovers.push(format!(
-                    "NodeSet {}: partition {name} accepts no new jobs and is removed when no job record names it",
-                    set.name_any()
+                    "NodeSet {object}: partition {name} accepts no new jobs and is removed when no job record names it"
                 ));
             }
         }
-        sets.configured.insert(set.name_any(), configured);
+        sets.configured.insert(object, configured);
     }
     sets
 }
@@ -308,10 +305,7 @@ fn check(text: &str) -> Result<Vec<String>, ConfigError> {
 }
 
 fn kept_if_equal(files: Files, in_force: Option<&Files>) -> Files {
-    match in_force {
-        Some(current) if are_equivalent(&files, current) => current.clone(),
-        _ => files,
-    }
+    in_force.filter(|current| are_equivalent(&files, current)).cloned().unwrap_or(files)
 }
 
 fn are_equivalent(files: &Files, others: &Files) -> bool {
