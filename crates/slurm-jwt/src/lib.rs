@@ -7,6 +7,8 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hmac::{Hmac, Mac};
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
+use serde_with::skip_serializing_none;
 use sha2::Sha256;
 use std::fmt;
 
@@ -65,25 +67,20 @@ impl fmt::Debug for SigningKey {
 }
 
 /// The claims of a token. Times are whole seconds: Slurm rejects fractions.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claims {
     /// Issuer.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub iss: Option<String>,
     /// Unique id.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jti: Option<String>,
     /// Time of issue.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub iat: Option<i64>,
     /// Start of validity.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nbf: Option<i64>,
     /// Expiry.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exp: Option<i64>,
     /// The Slurm user of the token.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sun: Option<String>,
 }
 
@@ -118,16 +115,14 @@ fn timestamp(seconds: Option<i64>) -> Option<Timestamp> {
     seconds.and_then(|seconds| Timestamp::from_second(seconds).ok())
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Deserialize)]
 struct Header {
     alg: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    typ: Option<String>,
 }
 
 /// Signs a token with these claims.
 pub fn mint(claims: &Claims, key: &SigningKey) -> String {
-    let header = Header { alg: ALGORITHM.to_owned(), typ: Some("JWT".to_owned()) };
+    let header = json!({ "alg": ALGORITHM, "typ": "JWT" });
     let message = format!("{}.{}", encode(&header), encode(claims));
     let signature = key.mac(&message).finalize().into_bytes();
     format!("{message}.{}", URL_SAFE_NO_PAD.encode(signature))
