@@ -48,7 +48,7 @@ where
     let notify = |error: kube::Error, delay: Duration| {
         debug!(%error, ?delay, "Write conflict; retrying");
     };
-    let result = backoff::future::retry_notify(Delays::from(policy), operation, notify).await;
+    let result = backoff::future::retry_notify(Delays(policy), operation, notify).await;
     let (outcome, result) = match result {
         Ok(value) => ("succeeded", Ok(Some(value))),
         Err(kube::Error::Api(status)) if status.is_not_found() => ("gone", Ok(None)),
@@ -63,31 +63,15 @@ fn is_conflict(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.is_conflict())
 }
 
-/// The delays of a policy, in order.
-struct Delays {
-    left: u32,
-    next: Duration,
-    factor: f64,
-    jitter: f64,
-}
-
-impl From<Policy> for Delays {
-    fn from(policy: Policy) -> Self {
-        Self {
-            left: policy.steps.saturating_sub(1),
-            next: policy.delay,
-            factor: policy.factor,
-            jitter: policy.jitter,
-        }
-    }
-}
+/// The delays of a policy, in order. The policy is that of the attempts which are left.
+struct Delays(Policy);
 
 impl backoff::backoff::Backoff for Delays {
     fn next_backoff(&mut self) -> Option<Duration> {
-        self.left = self.left.checked_sub(1)?;
-        let delay = self.next.mul_f64(1.0 + self.jitter * rand::random::<f64>());
-        self.next = self.next.mul_f64(self.factor);
-        Some(delay)
+        let Policy { steps, delay, factor, jitter } = self.0;
+        let steps = steps.checked_sub(1).filter(|left| *left > 0)?;
+        self.0 = Policy { steps, delay: delay.mul_f64(factor), factor, jitter };
+        Some(delay.mul_f64(1.0 + jitter * rand::random::<f64>()))
     }
 }
 
@@ -110,7 +94,7 @@ mod tests {
     #[case::constant(DEFAULT_RETRY, &[10, 10, 10, 10])]
     #[case::growing(GROWING, &[10, 50, 250])]
     fn delays_follow_the_policy(#[case] policy: Policy, #[case] expected: &[u64]) {
-        let mut delays = Delays::from(policy);
+        let mut delays = Delays(policy);
         for base in expected {
             let delay = delays.next_backoff().expect("another delay").as_secs_f64() * 1000.0;
             let base = f64::from(u32::try_from(*base).unwrap());
