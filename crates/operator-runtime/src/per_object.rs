@@ -32,15 +32,9 @@ impl From<&ObjectRef<DynamicObject>> for ObjectKey {
 }
 
 /// One `T` per object, keyed by name and valid for one UID.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct PerObject<T> {
     entries: Mutex<BTreeMap<ObjectKey, (Option<String>, T)>>,
-}
-
-impl<T> Default for PerObject<T> {
-    fn default() -> Self {
-        Self { entries: Mutex::default() }
-    }
 }
 
 impl<T: Default> PerObject<T> {
