@@ -6,7 +6,7 @@
 use crate::events::{EventType, Events, NewEvent};
 use crate::metrics::{ErrorLabels, METRICS};
 use crate::watched::Watched;
-use kube::core::{DeserializeGuard, Resource};
+use kube::core::DeserializeGuard;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher::Event;
 
@@ -19,37 +19,28 @@ pub fn readable<K: Watched>(
     cache: &Store<K>,
     events: &Events,
 ) -> Option<Event<K>> {
-    let last_readable = |unreadable: &DeserializeGuard<K>| {
-        let meta = unreadable.meta();
-        let mut reference = ObjectRef::new(meta.name.as_deref().unwrap_or_default());
-        reference.namespace.clone_from(&meta.namespace);
-        cache.get(&reference).map(|object| object.as_ref().clone())
-    };
-    let read = |guard: DeserializeGuard<K>| match guard.0 {
+    if let Event::InitApply(object) | Event::Apply(object) = &event {
+        report_unreadable(object, events);
+    }
+    let new_or_cached = |guard: DeserializeGuard<K>| match guard.0 {
         Ok(object) => Some(object),
         Err(invalid) => {
-            let unreadable = DeserializeGuard(Err(invalid));
-            report(&unreadable, events);
-            last_readable(&unreadable)
+            let mut reference = ObjectRef::new(invalid.metadata.name.as_deref().unwrap_or_default());
+            reference.namespace = invalid.metadata.namespace;
+            cache.get(&reference).map(|object| object.as_ref().clone())
         }
     };
     match event {
         Event::Init => Some(Event::Init),
         Event::InitDone => Some(Event::InitDone),
-        Event::InitApply(guard) => read(guard).map(Event::InitApply),
-        // The cache already has the last readable version: nothing changes.
-        Event::Apply(guard) if guard.0.is_err() => {
-            report(&guard, events);
-            None
-        }
-        Event::Apply(guard) => read(guard).map(Event::Apply),
-        Event::Delete(guard) => {
-            guard.0.as_ref().ok().cloned().or_else(|| last_readable(&guard)).map(Event::Delete)
-        }
+        Event::InitApply(guard) => new_or_cached(guard).map(Event::InitApply),
+        // If it is unreadable, the cache already has the last readable version: nothing changes.
+        Event::Apply(guard) => guard.0.ok().map(Event::Apply),
+        Event::Delete(guard) => new_or_cached(guard).map(Event::Delete),
     }
 }
 
-fn report<K: Watched>(object: &DeserializeGuard<K>, events: &Events) {
+fn report_unreadable<K: Watched>(object: &DeserializeGuard<K>, events: &Events) {
     let Err(invalid) = &object.0 else { return };
     let kind = K::kind(&()).into_owned();
     let (namespace, name) = (&invalid.metadata.namespace, &invalid.metadata.name);
