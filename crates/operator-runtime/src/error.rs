@@ -41,18 +41,13 @@ impl Classify for kube::Error {
 
     fn category(&self) -> &'static str {
         let Self::Api(status) = self else { return "ApiUnreachable" };
-        if status.is_conflict() {
-            "Conflict"
-        } else if status.is_not_found() {
-            "NotFound"
-        } else if status.is_forbidden() {
-            "Forbidden"
-        } else if status.is_invalid() {
-            "Rejected"
-        } else if status.message.contains(UNKNOWN_FIELD) {
-            "InvalidSpec"
-        } else {
-            "ApiError"
+        match status {
+            status if status.is_conflict() => "Conflict",
+            status if status.is_not_found() => "NotFound",
+            status if status.is_forbidden() => "Forbidden",
+            status if status.is_invalid() => "Rejected",
+            status if status.message.contains(UNKNOWN_FIELD) => "InvalidSpec",
+            _ => "ApiError",
         }
     }
 }
