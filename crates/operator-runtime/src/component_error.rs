@@ -23,22 +23,23 @@ pub enum ComponentError<S: Classify = Infallible> {
     Write(#[from] apply::Error),
 }
 
+impl<S: Classify + 'static> ComponentError<S> {
+    fn cause(&self) -> &dyn Classify {
+        match self {
+            Self::Read(error) => error,
+            Self::Obstacle(obstacle) => obstacle,
+            Self::Steps(errors) => errors,
+            Self::Write(error) => error,
+        }
+    }
+}
+
 impl<S: Classify + 'static> Classify for ComponentError<S> {
     fn class(&self) -> Class {
-        match self {
-            Self::Read(error) => error.class(),
-            Self::Obstacle(obstacle) => obstacle.class(),
-            Self::Steps(errors) => errors.class(),
-            Self::Write(error) => error.class(),
-        }
+        self.cause().class()
     }
 
     fn category(&self) -> &'static str {
-        match self {
-            Self::Read(error) => error.category(),
-            Self::Obstacle(obstacle) => obstacle.category(),
-            Self::Steps(errors) => errors.category(),
-            Self::Write(error) => error.category(),
-        }
+        self.cause().category()
     }
 }
