@@ -11,7 +11,6 @@
 
 use clap::{ArgAction, ValueEnum};
 use std::collections::BTreeSet;
-use std::convert::Infallible;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -40,7 +39,7 @@ pub struct Args {
     pub metrics_addr: ListenAddr,
 
     /// Comma-separated namespaces to watch; empty means all.
-    #[arg(long, env = "NAMESPACES", default_value = "", value_parser = namespaces, hide_default_value = true)]
+    #[arg(long, env = "NAMESPACES", default_value = "", hide_default_value = true)]
     pub namespaces: Namespaces,
 
     /// Maximum number of concurrent reconciles per controller; with --namespaces, in each of the namespaces.
@@ -85,11 +84,6 @@ pub enum LogFormat {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenAddr(Option<(String, u16)>);
 
-/// A listen address that is neither `0`, nor `:PORT`, nor `HOST:PORT`.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("expected `:PORT`, `HOST:PORT`, or `0` to disable it")]
-pub struct ListenAddrError;
-
 impl ListenAddr {
     /// Host (empty for all addresses) and port; `None` if disabled.
     pub fn host_and_port(&self) -> Option<(&str, u16)> {
@@ -98,14 +92,15 @@ impl ListenAddr {
 }
 
 impl FromStr for ListenAddr {
-    type Err = ListenAddrError;
+    type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
+        const EXPECTED: &str = "expected `:PORT`, `HOST:PORT`, or `0` to disable it";
         if text == "0" {
             return Ok(Self(None));
         }
-        let (host, port) = text.rsplit_once(':').ok_or(ListenAddrError)?;
-        let port = port.parse().map_err(|_| ListenAddrError)?;
+        let (host, port) = text.rsplit_once(':').ok_or(EXPECTED)?;
+        let port = port.parse().map_err(|_| EXPECTED)?;
         let host = host.trim_start_matches('[').trim_end_matches(']');
         Ok(Self(Some((host.to_owned(), port))))
     }
@@ -122,20 +117,17 @@ impl Namespaces {
     }
 }
 
+/// Rejects invalid names, so that a typo does not result in an empty watch.
 impl FromStr for Namespaces {
-    type Err = Infallible;
+    type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Ok(Self(text.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()))
-    }
-}
-
-/// Parses `--namespaces` and rejects invalid names, so that a typo does not result in an empty watch.
-fn namespaces(text: &str) -> Result<Namespaces, String> {
-    let Ok(parsed) = text.parse::<Namespaces>();
-    match parsed.0.iter().find(|name| !is_dns_label(name)) {
-        Some(name) => Err(format!("`{name}` is not a valid namespace name")),
-        None => Ok(parsed),
+        let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
+        let names: BTreeSet<_> = names.map(str::to_owned).collect();
+        match names.iter().find(|name| !is_dns_label(name)) {
+            Some(name) => Err(format!("`{name}` is not a valid namespace name")),
+            None => Ok(Self(names)),
+        }
     }
 }
 
