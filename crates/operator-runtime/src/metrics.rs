@@ -11,7 +11,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Metric, Registry};
 use std::sync::LazyLock;
 
 /// The prefix of all metric names.
@@ -70,49 +70,32 @@ pub struct Metrics {
 impl Metrics {
     fn new() -> Self {
         let mut registry = Registry::with_prefix(PREFIX);
-        let metrics = Self {
-            registry: Mutex::default(),
-            reconcile_duration: Family::new_with_constructor(reconcile_histogram),
-            reconciles_running: Family::default(),
-            reconcile_errors: Family::default(),
-            watch_errors: Family::default(),
-            writes: Family::default(),
-            conflict_attempts: Counter::default(),
-            conflict_outcomes: Family::default(),
-            events: Family::default(),
-            leading: Gauge::default(),
-        };
-        registry.register(
-            "build",
-            "Version of the binary",
-            Info::new([("version", env!("CARGO_PKG_VERSION"))]),
-        );
-        registry.register(
-            "reconcile_duration_seconds",
-            "Duration of reconciles",
-            metrics.reconcile_duration.clone(),
-        );
-        registry.register("reconciles_running", "Reconciles in progress", metrics.reconciles_running.clone());
-        registry.register("reconcile_errors", "Failed reconciles", metrics.reconcile_errors.clone());
-        registry.register(
-            "watch_errors",
-            "Watches that failed and were restarted",
-            metrics.watch_errors.clone(),
-        );
-        registry.register("writes", "Writes to the Kubernetes API by kind and verb", metrics.writes.clone());
-        registry.register(
-            "conflict_attempts",
-            "Attempts of writes that are retried on conflict",
-            metrics.conflict_attempts.clone(),
-        );
-        registry.register(
-            "conflict_outcomes",
-            "Outcomes of writes that are retried on conflict",
-            metrics.conflict_outcomes.clone(),
-        );
-        registry.register("events", "Kubernetes Events by outcome", metrics.events.clone());
-        registry.register("leading", "1 if this process holds its Lease, else 0", metrics.leading.clone());
-        Self { registry: Mutex::new(registry), ..metrics }
+        let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
+        registry.register("build", "Version of the binary", version);
+        let constructor: fn() -> Histogram = reconcile_histogram;
+        let reconcile_duration = Family::new_with_constructor(constructor);
+        let help = "Duration of reconciles";
+        registry.register("reconcile_duration_seconds", help, reconcile_duration.clone());
+        Self {
+            reconcile_duration,
+            reconciles_running: add(&mut registry, "reconciles_running", "Reconciles in progress"),
+            reconcile_errors: add(&mut registry, "reconcile_errors", "Failed reconciles"),
+            watch_errors: add(&mut registry, "watch_errors", "Watches that failed and were restarted"),
+            writes: add(&mut registry, "writes", "Writes to the Kubernetes API by kind and verb"),
+            conflict_attempts: add(
+                &mut registry,
+                "conflict_attempts",
+                "Attempts of writes that are retried on conflict",
+            ),
+            conflict_outcomes: add(
+                &mut registry,
+                "conflict_outcomes",
+                "Outcomes of writes that are retried on conflict",
+            ),
+            events: add(&mut registry, "events", "Kubernetes Events by outcome"),
+            leading: add(&mut registry, "leading", "1 if this process holds its Lease, else 0"),
+            registry: Mutex::new(registry),
+        }
     }
 
     /// Adds metrics of another crate; `register` gets the registry with the common prefix.
@@ -131,6 +114,13 @@ impl Metrics {
     pub(crate) fn count_write(&self, kind: &str, verb: &'static str) {
         self.writes.get_or_create(&WriteLabels { kind: kind.to_owned(), verb }).inc();
     }
+}
+
+/// Adds a metric to the registry.
+fn add<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
+    let metric = M::default();
+    registry.register(name, help, metric.clone());
+    metric
 }
 
 /// From 5 ms (only cached reads) to 80 s, just below the deadline of a reconcile.
