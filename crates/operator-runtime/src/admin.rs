@@ -7,6 +7,7 @@ use crate::args::ListenAddr;
 use crate::metrics::METRICS;
 use crate::ready::Readiness;
 use crate::tasks::Tasks;
+use anyhow::Context;
 use axum::Router;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
@@ -17,23 +18,13 @@ use tracing::{error, info};
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// A server could not be started.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot listen on {host}:{port}")]
-pub struct Error {
-    host: String,
-    port: u16,
-    #[source]
-    source: std::io::Error,
-}
-
 /// Starts the servers; equal addresses share one.
 pub async fn serve(
     health: &ListenAddr,
     metrics: &ListenAddr,
     readiness: &Readiness,
     tasks: &Tasks,
-) -> Result<(), Error> {
+) -> anyhow::Result<()> {
     if health == metrics {
         start(health, health_routes(readiness, tasks).merge(metrics_routes()), tasks).await
     } else {
@@ -42,9 +33,9 @@ pub async fn serve(
     }
 }
 
-async fn start(address: &ListenAddr, routes: Router, tasks: &Tasks) -> Result<(), Error> {
+async fn start(address: &ListenAddr, routes: Router, tasks: &Tasks) -> anyhow::Result<()> {
     let Some((host, port)) = address.host_and_port() else { return Ok(()) };
-    let listener = bind(host, port).await.map_err(|source| Error { host: host.to_owned(), port, source })?;
+    let listener = bind(host, port).await.with_context(|| format!("cannot listen on {host}:{port}"))?;
     info!(address = ?listener.local_addr().ok(), "Admin server is listening");
     let stop = tasks.drained();
     tasks.spawn("admin server", async move {
