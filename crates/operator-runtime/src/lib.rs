@@ -24,7 +24,6 @@ mod readable;
 mod ready;
 pub mod reconcile;
 pub mod references;
-mod report;
 pub mod retry;
 mod run;
 mod runtime;

@@ -6,17 +6,18 @@ use crate::error::{Class, Classify, chain};
 use crate::events::{EventType, Events, NewEvent};
 use crate::metrics::{ErrorLabels, KindLabel, METRICS};
 use crate::per_object::ObjectKey;
-use crate::report::report;
 use crate::scope::Scope;
 use crate::watched::Watched;
 use futures::{FutureExt, StreamExt};
 use kube::Resource;
 use kube::runtime::controller::{Action, Config};
-use kube::runtime::{Controller, controller};
+use kube::runtime::reflector::ObjectRef;
+use kube::runtime::{Controller, controller, watcher};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
+use tracing::{debug, error, info, warn};
 
 /// The deadline of one reconcile. It is cancelled at any await point, so it has to be safe to cancel.
 pub const DEADLINE: Duration = Duration::from_mins(2);
@@ -104,7 +105,7 @@ impl Scope {
                 if let Err(controller::Error::ObjectNotFound(object)) = &outcome {
                     reporter.forget(&ObjectKey::from(object.as_ref()));
                 }
-                report(&outcome);
+                log(&outcome);
                 futures::future::ready(())
             })
             .await;
@@ -173,6 +174,41 @@ impl ReconcileReporter {
     fn forget(&self, object: &ObjectKey) {
         self.backoff.forget(object);
         self.events.forget(object);
+    }
+}
+
+/// Logs one item of a controller's stream.
+fn log<K: Resource<DynamicType = ()>, E: Classify + 'static>(
+    outcome: &Result<(ObjectRef<K>, Action), controller::Error<E, watcher::Error>>,
+) {
+    let kind = K::kind(&());
+    match outcome {
+        Ok((object, action)) => debug!(%object, ?action, "Reconciled object"),
+        // The owner of a changed child was deleted, or the object was deleted while it was queued.
+        Err(controller::Error::ObjectNotFound(object)) => {
+            debug!(%object, "Object was deleted before its reconcile");
+        }
+        Err(controller::Error::ReconcilerFailed(failure, object)) => {
+            let (reason, error) = (failure.category(), chain(failure));
+            match failure.class() {
+                Class::Waiting(after) => {
+                    info!(%object, reason, error, ?after, "Reconcile is waiting; requeueing");
+                }
+                Class::Invalid => {
+                    warn!(%object, reason, error, "Reconcile failed; waiting for an edit of the object");
+                }
+                Class::Transient => {
+                    error!(%object, reason, error, "Reconcile failed; retrying with backoff");
+                }
+            }
+        }
+        // From a stream of the controller crate: streams of this crate yield no errors.
+        Err(controller::Error::QueueError(error)) => {
+            warn!(%kind, error = chain(error), "Trigger stream failed");
+        }
+        Err(controller::Error::RunnerError(error)) => {
+            error!(%kind, error = chain(error), "Controller failed");
+        }
     }
 }
 
