@@ -80,7 +80,7 @@ impl Scope {
         let reporter =
             &Arc::new(ReconcileReporter { events: self.events().clone(), backoff: ErrorBackoff::default() });
         controller
-            .with_config(Config::default().concurrency(self.workers()))
+            .with_config(Config::default().concurrency(self.args().workers))
             .graceful_shutdown_on(self.shutdown())
             .run(
                 |object, context| {

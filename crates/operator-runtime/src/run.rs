@@ -52,7 +52,7 @@ where
         return run_until_shutdown(tasks, starting, start(runtime)).await;
     }
     let leadership = tokio::select! {
-        leadership = acquire_leadership(&runtime, &mut starting) => leadership,
+        leadership = acquire_leadership(name, &runtime, &mut starting) => leadership,
         () = tasks.shutdown() => return Ok(()),
     };
     run_while_leading(tasks, leadership, starting, start(runtime)).await
@@ -60,11 +60,11 @@ where
 
 /// Waits for leadership. A standby is ready once it observed another leader: it can take over at any time, and a
 /// rollout that waits for ready new pods before it stops the old leader must not wait forever.
-async fn acquire_leadership(runtime: &Runtime, starting: &mut Option<Gate>) -> Leadership {
+async fn acquire_leadership(name: &str, runtime: &Runtime, starting: &mut Option<Gate>) -> Leadership {
     let args = runtime.args();
     let or = |flag: &str, default: &str| if flag.is_empty() { default } else { flag }.to_owned();
     let namespace = or(&args.leader_elect_namespace, runtime.namespace());
-    let lease = or(&args.leader_elect_lease, runtime.name());
+    let lease = or(&args.leader_elect_lease, name);
     let identity = format!("{}_{:08x}", runtime.instance(), rand::random::<u32>());
     let elector = Elector::new(runtime.no_retry_client(), &namespace, &lease, &identity);
     elector.acquire(|| open(starting.take())).await

@@ -17,7 +17,6 @@ pub struct Runtime {
 }
 
 struct Inner {
-    name: &'static str,
     instance: String,
     args: Args,
     client: Client,
@@ -36,7 +35,6 @@ impl Runtime {
         let (client, no_retry_client) = (client(&config)?, no_retry_client(&config)?);
         let instance = instance();
         let inner = Inner {
-            name,
             applier: Applier::new(client.clone(), name),
             events: Events::start(client.clone(), name, &instance, &tasks),
             instance,
@@ -48,11 +46,6 @@ impl Runtime {
             tasks,
         };
         Ok(Self { inner: Arc::new(inner) })
-    }
-
-    /// The name of the binary.
-    pub fn name(&self) -> &'static str {
-        self.inner.name
     }
 
     /// The name of the pod, or else of the host: it distinguishes replicas of the binary.
@@ -74,11 +67,6 @@ impl Runtime {
     /// The common flags.
     pub fn args(&self) -> &Args {
         &self.inner.args
-    }
-
-    /// The maximum number of concurrent reconciles per controller.
-    pub fn workers(&self) -> u16 {
-        self.inner.args.workers
     }
 
     /// The client for reads and for idempotent writes: it retries requests.
