@@ -237,7 +237,8 @@ impl Applier {
         live: Option<&K>,
     ) -> Result<K, kube::Error> {
         let name = desired.name_any();
-        match self.patch(api, &name, body).await {
+        debug!(kind = %K::kind(&()), name, "Applying object");
+        match api.patch(&name, &PatchParams::apply(&self.manager).force(), &Patch::Apply(body)).await {
             Err(kube::Error::Api(status)) if status.message.contains(DUPLICATE_ITEM) => {}
             outcome => return outcome,
         }
@@ -247,11 +248,6 @@ impl Applier {
         }
         let parameters = PatchParams { field_manager, ..PatchParams::default() };
         api.patch(&name, &parameters, &Patch::Merge(body)).await
-    }
-
-    async fn patch<K: Object>(&self, api: &Api<K>, name: &str, body: &Value) -> Result<K, kube::Error> {
-        debug!(kind = %K::kind(&()), name, "Applying object");
-        api.patch(name, &PatchParams::apply(&self.manager).force(), &Patch::Apply(body)).await
     }
 
     /// Moves the predecessor's fields to our manager, if it owns any.

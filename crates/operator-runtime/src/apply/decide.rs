@@ -91,10 +91,8 @@ pub fn decide(desired: &Value, live: &Value, manager: &str) -> Decision {
 /// Whether one part has to be applied. Without managedFields (some caches drop them) the owned fields are unknown, and
 /// it has to be.
 pub fn needs_apply(desired: &Value, live: &Value, manager: &str, part: Part) -> bool {
-    match owned_fields(live, manager, part) {
-        Some(owned) => !is_applied(&part.of(desired), &part.of(live), owned),
-        None => true,
-    }
+    owned_fields(live, manager, part)
+        .is_none_or(|owned| !is_applied(&part.of(desired), &part.of(live), owned))
 }
 
 /// The reference to the object that controls this one.
@@ -119,8 +117,7 @@ pub fn fingerprint(object: &Value, manager: &str, part: Part) -> u64 {
 /// apply. Only for objects that the desired owner controls: many unrelated operators use the field manager "manager",
 /// too.
 pub fn take_over(desired: &Value, live: &Value, manager: &str) -> Option<Vec<Value>> {
-    if controller_of(live).is_none_or(|owner| controller_of(desired).is_none_or(|ours| ours.uid != owner.uid))
-    {
+    if controller_of(live)?.uid != controller_of(desired)?.uid {
         return None;
     }
     let entries = live["metadata"]["managedFields"].as_array()?;
