@@ -28,8 +28,9 @@ pub mod retry;
 mod run;
 mod runtime;
 mod scope;
-mod secret;
 mod tasks;
+#[cfg(test)]
+mod testing;
 mod watched;
 
 pub use args::Args;
@@ -43,8 +44,8 @@ pub use obstacle::{Obstacle, WATCH_FALLBACK};
 pub use per_object::{ObjectKey, PerObject};
 pub use raw_object::RawObject;
 pub use ready::Gate;
+pub use references::get_secret;
 pub use run::run;
 pub use runtime::Runtime;
 pub use scope::{Scope, cached_or_live, changed_by, find, referrers, spec_changes};
-pub use secret::get_secret;
 pub use watched::Watched;

@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Api, Client, Resource};
 use slinky_api::names::check_object_name;
 use slinky_api::v1beta1::{ConfigMapKeySelector, SecretKeySelector};
+use std::sync::Arc;
 
 /// A reference to one key of an object.
 pub trait KeySelector {
@@ -140,35 +141,39 @@ pub async fn resolve_key<S: KeySelector>(
     if let Err(problem) = check_object_name(&name) {
         return Err(ReferenceError::Misnamed { field, kind, name, problem });
     }
-    let objects: Api<S::Holder> = Api::namespaced(client, namespace);
-    let found = objects.get_opt(&name).await;
-    let found = found.map_err(|source| ReferenceError::Unread { kind, name, source })?;
-    let holder = found.ok_or_else(|| selector.missing())?;
+    let holder = get_object(client, namespace, &name).await?.ok_or_else(|| selector.missing())?;
     let value = ByteString(selector.value_in(&holder)?.to_vec());
     Ok(ResolvedKey { holder, value })
 }
 
+/// Reads a Secret; `None` if it does not exist.
+pub async fn get_secret(
+    client: Client,
+    namespace: &str,
+    name: &str,
+) -> Result<Option<Secret>, Arc<ReferenceError>> {
+    get_object(client, namespace, name).await.map_err(Arc::new)
+}
+
+async fn get_object<K: Object>(
+    client: Client,
+    namespace: &str,
+    name: &str,
+) -> Result<Option<K>, ReferenceError> {
+    let found = Api::<K>::namespaced(client, namespace).get_opt(name).await;
+    found.map_err(|source| {
+        let kind = K::kind(&()).into_owned();
+        ReferenceError::Unread { kind, name: name.to_owned(), source }
+    })
+}
+
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
-    use http::{Request, Response};
-    use kube::client::Body;
+    use crate::testing::server;
     use rstest::rstest;
     use serde_json::{Value, json};
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    /// A client whose server answers every request with `answer`, and the number of requests.
-    pub(crate) fn server(code: u16, answer: &Value) -> (Client, Arc<AtomicUsize>) {
-        let (requests, body) = (Arc::new(AtomicUsize::new(0)), answer.to_string());
-        let count = requests.clone();
-        let service = tower::service_fn(move |_: Request<Body>| {
-            count.fetch_add(1, Ordering::Relaxed);
-            let response = Response::builder().status(code).body(Body::from(body.clone().into_bytes()));
-            async move { response }
-        });
-        (Client::new(service, "default"), requests)
-    }
+    use std::sync::atomic::Ordering;
 
     fn failure(code: u16, reason: &str) -> Value {
         json!({ "kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": "no" })

@@ -278,7 +278,7 @@ fn without_errors<K: Watched>(event: watcher::Result<watcher::Event<K>>) -> Opti
 mod tests {
     use super::{cached_or_live, once_listed, spec_changes, without_errors};
     use crate::metrics::{KindLabel, METRICS};
-    use crate::references::tests::server;
+    use crate::testing::server;
     use futures::{FutureExt, StreamExt};
     use k8s_openapi::api::core::v1::{Endpoints, Secret};
     use kube::ResourceExt;
