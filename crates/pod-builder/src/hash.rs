@@ -9,19 +9,13 @@ use std::fmt::Write as _;
 
 /// SHA-256 in lower-case hex.
 pub fn hash_bytes(bytes: &[u8]) -> String {
-    hex(&Sha256::digest(bytes))
+    format!("{:x}", Sha256::digest(bytes))
 }
 
 /// Hash of the values of a map, concatenated in the order of their keys; empty if all values are empty.
 pub fn hash_values<V: AsRef<[u8]>>(map: &BTreeMap<String, V>) -> String {
-    if map.values().all(|value| value.as_ref().is_empty()) {
-        return String::new();
-    }
-    let mut hasher = Sha256::new();
-    for value in map.values() {
-        hasher.update(value);
-    }
-    hex(&hasher.finalize())
+    let content: Vec<u8> = map.values().flat_map(AsRef::as_ref).copied().collect();
+    if content.is_empty() { String::new() } else { hash_bytes(&content) }
 }
 
 /// Hash of all values of a Secret.
@@ -40,14 +34,6 @@ pub fn hash_files<V: AsRef<[u8]>>(files: &BTreeMap<String, V>) -> String {
         listing
     });
     hash_bytes(listing.as_bytes())
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        // Writing to a String cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 #[cfg(test)]
