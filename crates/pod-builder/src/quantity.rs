@@ -36,11 +36,7 @@ impl FromStr for Quantity {
 }
 
 fn parse(text: &str) -> Option<i128> {
-    let (negative, unsigned) = match text.as_bytes().first()? {
-        b'-' => (true, &text[1..]),
-        b'+' => (false, &text[1..]),
-        _ => (false, text),
-    };
+    let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
     let suffix_start = unsigned.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(unsigned.len());
     let (number, suffix) = unsigned.split_at(suffix_start);
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
@@ -57,7 +53,7 @@ fn parse(text: &str) -> Option<i128> {
     } else {
         power.map_or(1, |power| div_ceil(scaled, power))
     };
-    Some(if negative { -nanos } else { nanos })
+    Some(if text.starts_with('-') { -nanos } else { nanos })
 }
 
 /// A suffix as a factor, in units of 1e-9, and a power of ten.
