@@ -1,9 +1,9 @@
 //! The spec of a Service: the user's spec, with the component's port and selector.
 
-use crate::typed::{self, TypeMismatch, read};
-use k8s_openapi::api::core::v1::{ServicePort, ServiceSpec};
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use serde_json::{Map, Value, json};
+use crate::container::extend_list;
+use crate::typed::{TypeMismatch, read};
+use k8s_openapi::api::core::v1::ServiceSpec;
+use serde_json::{Value, json};
 use slinky_api::labels::Labels;
 use slinky_api::v1beta1::ServiceTemplate;
 use std::collections::BTreeSet;
@@ -43,7 +43,6 @@ pub fn build_service_spec(
     let user = template.spec.as_value();
     let typed: ServiceSpec =
         if user.is_null() { ServiceSpec::default() } else { read("service.spec", user)? };
-    let ours = component_port(template, port);
     reject_duplicates(
         typed
             .ports
@@ -55,11 +54,12 @@ pub fn build_service_spec(
 
     let mut spec = user.as_object().cloned().unwrap_or_default();
     spec.retain(|key, value| key != "externalIPs" && !value.is_null());
-    append(&mut spec, "ports", ours);
     let mut labels = typed.selector.unwrap_or_default();
     labels.extend(selector.clone());
     spec.insert("selector".to_owned(), json!(labels));
-    Ok(Value::Object(spec))
+    let mut spec = Value::Object(spec);
+    extend_list(&mut spec, &["ports"], [component_port(template, port)]);
+    Ok(spec)
 }
 
 /// Builds the spec of a headless Service: each pod has a DNS name, also before it is ready.
@@ -73,14 +73,12 @@ pub fn build_headless_spec(port: ComponentPort<'_>, selector: &Labels) -> Value 
 }
 
 fn component_port(template: &ServiceTemplate, port: ComponentPort<'_>) -> Value {
-    let mut entry = typed::json(&ServicePort {
-        name: Some(port.name.to_owned()),
-        port: port.default,
-        protocol: Some("TCP".to_owned()),
-        target_port: Some(IntOrString::String(port.name.to_owned())),
-        ..ServicePort::default()
+    let mut entry = json!({
+        "name": port.name,
+        "port": number(template.port, port.default),
+        "protocol": "TCP",
+        "targetPort": port.name,
     });
-    entry["port"] = json!(number(template.port, port.default));
     if let Some(node_port) = template.node_port.filter(|port| *port != 0) {
         entry["nodePort"] = json!(node_port);
     }
@@ -104,15 +102,6 @@ fn reject_duplicates<'a>(ports: impl Iterator<Item = (Option<&'a str>, i64)>) ->
         }
     }
     Ok(())
-}
-
-fn append(spec: &mut Map<String, Value>, key: &str, item: Value) {
-    match spec.get_mut(key) {
-        Some(Value::Array(items)) => items.push(item),
-        _ => {
-            spec.insert(key.to_owned(), json!([item]));
-        }
-    }
 }
 
 #[cfg(test)]
