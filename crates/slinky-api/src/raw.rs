@@ -11,7 +11,7 @@ use std::marker::PhantomData;
 ///
 /// The CRDs do not describe these parts, so they may contain anything: fields newer than this build, explicit zeros that
 /// override our defaults, and mistakes. The JSON preserves all of them; [`Raw::read`] returns the typed view or an error.
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
 #[serde(transparent, bound = "")]
 pub struct Raw<T> {
     value: Value,
@@ -56,13 +56,6 @@ impl<T: DeserializeOwned> Raw<T> {
     }
 }
 
-impl<T: Serialize> Raw<T> {
-    /// Wraps the JSON of a typed value.
-    pub fn of(content: &T) -> Result<Self, serde_json::Error> {
-        serde_json::to_value(content).map(Self::new)
-    }
-}
-
 /// `Container` of `k8s_openapi::api::core::v1::Container`; a generic type keeps its parameters.
 fn short_name(type_name: &'static str) -> &'static str {
     let path_end = type_name.find('<').unwrap_or(type_name.len());
@@ -72,18 +65,6 @@ fn short_name(type_name: &'static str) -> &'static str {
 impl<T> Default for Raw<T> {
     fn default() -> Self {
         Self::new(Value::Null)
-    }
-}
-
-impl<T> Clone for Raw<T> {
-    fn clone(&self) -> Self {
-        Self::new(self.value.clone())
-    }
-}
-
-impl<T> PartialEq for Raw<T> {
-    fn eq(&self, other: &Self) -> bool {
-        self.value == other.value
     }
 }
 
