@@ -168,14 +168,6 @@ impl Controller {
             }
         }
     }
-
-    /// The name of one slurmctld in Slurm.
-    pub fn daemon_name(&self, ordinal: i32) -> String {
-        match &self.spec.external_config {
-            Some(external) if self.spec.external => external.host.clone(),
-            _ => controller::pod(&self.name_any(), ordinal),
-        }
-    }
 }
 
 impl NodeSetSpec {
@@ -332,10 +324,8 @@ mod tests {
         }))
         .unwrap();
         assert_eq!(controller.config_server(), "a-controller.ns:6817");
-        assert_eq!(controller.daemon_name(1), "a-controller-1");
         controller.spec.external = true;
         assert_eq!(controller.config_server(), "ctl.example:7000");
-        assert_eq!(controller.daemon_name(1), "ctl.example");
         assert_eq!(controller.cluster_name(), "ns_a");
     }
 }
