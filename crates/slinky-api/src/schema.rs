@@ -113,8 +113,8 @@ pub fn conditions(_: &mut SchemaGenerator) -> Schema {
 
 /// The fields of a `PersistentVolumeClaimSpec`.
 pub fn volume_claim(_: &mut SchemaGenerator) -> Schema {
-    let strings =
-        json!({ "type": "array", "items": { "type": "string" }, "x-kubernetes-list-type": "atomic" });
+    let string = json!({ "type": "string" });
+    let strings = json!({ "type": "array", "items": string, "x-kubernetes-list-type": "atomic" });
     let quantities = json!({
         "type": "object",
         "additionalProperties": {
@@ -130,22 +130,13 @@ pub fn volume_claim(_: &mut SchemaGenerator) -> Schema {
             "dataSource": {
                 "type": "object",
                 "required": ["kind", "name"],
-                "properties": {
-                    "apiGroup": { "type": "string" },
-                    "kind": { "type": "string" },
-                    "name": { "type": "string" },
-                },
+                "properties": { "apiGroup": string, "kind": string, "name": string },
                 "x-kubernetes-map-type": "atomic",
             },
             "dataSourceRef": {
                 "type": "object",
                 "required": ["kind", "name"],
-                "properties": {
-                    "apiGroup": { "type": "string" },
-                    "kind": { "type": "string" },
-                    "name": { "type": "string" },
-                    "namespace": { "type": "string" },
-                },
+                "properties": { "apiGroup": string, "kind": string, "name": string, "namespace": string },
             },
             "resources": {
                 "type": "object",
@@ -159,22 +150,18 @@ pub fn volume_claim(_: &mut SchemaGenerator) -> Schema {
                         "items": {
                             "type": "object",
                             "required": ["key", "operator"],
-                            "properties": {
-                                "key": { "type": "string" },
-                                "operator": { "type": "string" },
-                                "values": strings,
-                            },
+                            "properties": { "key": string, "operator": string, "values": strings },
                         },
                         "x-kubernetes-list-type": "atomic",
                     },
-                    "matchLabels": { "type": "object", "additionalProperties": { "type": "string" } },
+                    "matchLabels": { "type": "object", "additionalProperties": string },
                 },
                 "x-kubernetes-map-type": "atomic",
             },
-            "storageClassName": { "type": "string" },
-            "volumeAttributesClassName": { "type": "string" },
-            "volumeMode": { "type": "string" },
-            "volumeName": { "type": "string" },
+            "storageClassName": string,
+            "volumeAttributesClassName": string,
+            "volumeMode": string,
+            "volumeName": string,
         },
     })
 }
