@@ -37,7 +37,6 @@ async fn reconcile(token: Arc<Token>, scope: Arc<Scope>, now: Timestamp) -> Resu
     let outcome = execute(plan(&observed, now), &observed, &scope).await;
     let status = status(&observed, &outcome, now);
     scope.applier().apply_status(observed.token.as_ref(), &status).await?;
-    outcome.result?;
-    let requeue_after = outcome.claims.and_then(|claims| requeue_after(&observed, &claims, now));
+    let requeue_after = outcome?.and_then(|claims| requeue_after(&observed, &claims, now));
     Ok(requeue_after.map_or_else(Action::await_change, Action::requeue))
 }

@@ -2,7 +2,7 @@
 
 use crate::build::build_data;
 use crate::observe::Observed;
-use crate::plan::{Error, Issue, Plan, Step};
+use crate::plan::{Error, Issue, Plan, SecretWrite, Step};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
@@ -11,32 +11,13 @@ use serde_json::Value;
 use slurm_jwt::Claims;
 use tracing::info;
 
-/// Result of a plan's steps.
-pub struct Outcome {
-    /// The claims of the token that the Secret holds now; `None` if a step failed or the old Secret is being deleted.
-    pub claims: Option<Claims>,
-    /// Why the Secret is not as the Token wants it.
-    pub result: Result<(), Error>,
-}
+/// The claims of the token that the Secret holds now, `None` if the old Secret is being deleted; or why the Secret is not
+/// as the Token wants it.
+pub type Outcome = Result<Option<Claims>, Error>;
 
 /// Performs the steps; the first that fails ends the plan.
 pub async fn execute(plan: Plan, observed: &Observed, scope: &Scope) -> Outcome {
-    let performed = match plan {
-        Plan::Refuse(obstacle) => Err(obstacle.into()),
-        Plan::Write { owner_patch, step } => perform(owner_patch, step, observed, scope).await,
-    };
-    match performed {
-        Ok(claims) => Outcome { claims, result: Ok(()) },
-        Err(error) => Outcome { claims: None, result: Err(error) },
-    }
-}
-
-async fn perform(
-    owner_patch: Option<Value>,
-    step: Step,
-    observed: &Observed,
-    scope: &Scope,
-) -> Result<Option<Claims>, Error> {
+    let SecretWrite { owner_patch, step } = plan?;
     let mut live = observed.secret.as_ref().ok().cloned().flatten();
     if let Some((patch, secret)) = owner_patch.zip(live.as_ref()) {
         live = Some(patch_owner(patch, secret, scope).await?);
@@ -69,10 +50,10 @@ async fn perform(
 
 /// Signs a new token, which the plan cannot hold: its id is random.
 fn sign(issue: Issue) -> (Secret, Claims) {
-    let claims = Claims::new(&issue.user, issue.issued_at, issue.lifetime);
+    let claims = Claims::new(&issue.desired.user, issue.issued_at, issue.desired.lifetime);
     let jwt = slurm_jwt::mint(&claims, &issue.signing_key);
     info!(secret = issue.secret.name_any(), reason = ?issue.reason, "Issuing a token");
-    (Secret { data: Some(build_data(&issue.key, jwt)), ..issue.secret }, claims)
+    (Secret { data: Some(build_data(&issue.desired.key, jwt)), ..issue.secret }, claims)
 }
 
 async fn patch_owner(patch: Value, secret: &Secret, scope: &Scope) -> Result<Secret, apply::Error> {

@@ -55,18 +55,16 @@ impl Classify for TokenObstacle {
     }
 }
 
-/// What is done with the Secret.
+/// How the Secret is written, or why it is left as it is.
+pub type Plan = Result<SecretWrite, Obstacle>;
+
+/// How the Secret is written.
 #[derive(Debug)]
-pub enum Plan {
-    /// It is written.
-    Write {
-        /// Makes the Token the controller of the Secret first.
-        owner_patch: Option<Value>,
-        /// What is written.
-        step: Step,
-    },
-    /// It is left as it is.
-    Refuse(Obstacle),
+pub struct SecretWrite {
+    /// Makes the Token the controller of the Secret first.
+    pub owner_patch: Option<Value>,
+    /// What is written.
+    pub step: Step,
 }
 
 /// One write of the Secret.
@@ -90,14 +88,10 @@ pub enum Step {
 pub struct Issue {
     /// The Secret, without its data.
     pub secret: Secret,
-    /// The key in the Secret.
-    pub key: String,
-    /// The Slurm user.
-    pub user: String,
+    /// The validated spec.
+    pub desired: DesiredToken,
     /// The time of issue.
     pub issued_at: Timestamp,
-    /// How long the token is valid.
-    pub lifetime: SignedDuration,
     /// The key that signs it.
     pub signing_key: SigningKey,
     /// Why the old token is replaced.
@@ -121,10 +115,6 @@ pub enum Reason {
 
 /// Decides what is done with the Secret.
 pub fn plan(observed: &Observed, now: Timestamp) -> Plan {
-    plan_write(observed, now).unwrap_or_else(Plan::Refuse)
-}
-
-fn plan_write(observed: &Observed, now: Timestamp) -> Result<Plan, Obstacle> {
     let token = observed.token.as_ref();
     let desired = observed.desired.as_ref().map_err(|invalid| Obstacle::invalid(Arc::clone(invalid)))?;
     let signing_secret = observed.signing_secret.as_ref().map_err(Arc::clone)?.as_ref();
@@ -137,23 +127,7 @@ fn plan_write(observed: &Observed, now: Timestamp) -> Result<Plan, Obstacle> {
             return Err(Obstacle::Specific(TokenObstacle::SecretOccupied(desired.secret.clone())));
         }
     };
-    let step = match decide(desired, &signing_key, secret, now) {
-        Decision::Keep { jwt, claims } => {
-            let data = Some(build_data(&desired.key, jwt));
-            Step::Keep { secret: Box::new(Secret { data, ..build_secret(token, desired) }), claims }
-        }
-        Decision::Issue(reason) => Step::Issue(Box::new(Issue {
-            secret: build_secret(token, desired),
-            key: desired.key.clone(),
-            user: desired.user.clone(),
-            issued_at: now,
-            lifetime: desired.lifetime,
-            signing_key,
-            reason,
-        })),
-        Decision::Delete(reason) => Step::Delete(reason),
-    };
-    Ok(Plan::Write { owner_patch, step })
+    Ok(SecretWrite { owner_patch, step: plan_step(token, desired, signing_key, secret, now) })
 }
 
 fn signing_key(desired: &DesiredToken, secret: Option<&Secret>) -> Result<SigningKey, TokenObstacle> {
@@ -193,33 +167,40 @@ fn ownership(
     }
 }
 
-#[derive(Debug, PartialEq, Eq)]
-enum Decision {
-    Keep { jwt: String, claims: Claims },
-    Issue(Reason),
-    Delete(Reason),
-}
-
-fn decide(desired: &DesiredToken, key: &SigningKey, secret: Option<&Secret>, now: Timestamp) -> Decision {
-    let Some(secret) = secret else { return Decision::Issue(Reason::Absent) };
-    let is_immutable = secret.immutable == Some(true);
-    let value = secret.data.as_ref().and_then(|data| data.get(&desired.key));
-    match check_token(value.map(|bytes| bytes.0.as_slice()), desired, key, now) {
-        Ok(_) if is_immutable && desired.refresh => Decision::Delete(Reason::Immutable),
-        Ok((jwt, claims)) => Decision::Keep { jwt: jwt.to_owned(), claims },
-        Err(reason) if is_immutable => Decision::Delete(reason),
-        Err(reason) => Decision::Issue(reason),
+fn plan_step(
+    token: &Token,
+    desired: &DesiredToken,
+    signing_key: SigningKey,
+    secret: Option<&Secret>,
+    now: Timestamp,
+) -> Step {
+    let is_immutable = secret.is_some_and(|secret| secret.immutable == Some(true));
+    match check_token(secret, desired, &signing_key, now) {
+        Ok(_) if is_immutable && desired.refresh => Step::Delete(Reason::Immutable),
+        Ok((jwt, claims)) => {
+            let data = Some(build_data(&desired.key, jwt.to_owned()));
+            Step::Keep { secret: Box::new(Secret { data, ..build_secret(token, desired) }), claims }
+        }
+        Err(reason) if is_immutable => Step::Delete(reason),
+        Err(reason) => Step::Issue(Box::new(Issue {
+            secret: build_secret(token, desired),
+            desired: desired.clone(),
+            issued_at: now,
+            signing_key,
+            reason,
+        })),
     }
 }
 
-/// The token and its claims, or why it is replaced.
+/// The token in the Secret and its claims, or why it is replaced.
 fn check_token<'a>(
-    value: Option<&'a [u8]>,
+    secret: Option<&'a Secret>,
     desired: &DesiredToken,
     key: &SigningKey,
     now: Timestamp,
 ) -> Result<(&'a str, Claims), Reason> {
-    let jwt = std::str::from_utf8(value.ok_or(Reason::Absent)?).map_err(|_| Reason::Unverifiable)?;
+    let value = secret.and_then(|secret| secret.data.as_ref()?.get(&desired.key)).ok_or(Reason::Absent)?;
+    let jwt = std::str::from_utf8(&value.0).map_err(|_| Reason::Unverifiable)?;
     let claims = slurm_jwt::parse(jwt, key).map_err(|_| Reason::Unverifiable)?;
     let lifetime = claims.exp.zip(claims.iat).map(|(expires, issued)| expires.saturating_sub(issued));
     if claims.sun.as_deref() != Some(desired.user.as_str()) || lifetime != Some(desired.lifetime.as_secs()) {
@@ -285,17 +266,26 @@ mod tests {
         Secret { data: Some(data), immutable: Some(immutable), ..Secret::default() }
     }
 
+    fn step(desired: &DesiredToken, signing_key: &[u8], secret: &Secret, seconds_later: i64) -> Step {
+        plan_step(&token(), desired, key(signing_key), Some(secret), at(seconds_later))
+    }
+
+    fn reason_to_issue(step: Step) -> Reason {
+        let Step::Issue(issue) = step else { panic!("no token is issued: {step:?}") };
+        issue.reason
+    }
+
     #[rstest]
     #[case::fresh(0, true)]
     #[case::one_second_before_renewal(799, true)]
     #[case::at_renewal(800, false)]
     #[case::long_expired(9000, false)]
     fn token_is_renewed_when_a_fifth_of_its_lifetime_is_left(#[case] later: i64, #[case] is_kept: bool) {
-        let decision = decide(&desired(), &key(b"k"), Some(&secret_with(&jwt(), false)), at(later));
+        let step = step(&desired(), b"k", &secret_with(&jwt(), false), later);
         if is_kept {
-            assert!(matches!(decision, Decision::Keep { .. }), "{decision:?}");
+            assert!(matches!(step, Step::Keep { .. }), "{step:?}");
         } else {
-            assert_eq!(decision, Decision::Issue(Reason::Due));
+            assert_eq!(reason_to_issue(step), Reason::Due);
         }
     }
 
@@ -304,8 +294,8 @@ mod tests {
     #[case::lifetime(DesiredToken { lifetime: SignedDuration::from_secs(60), ..desired() }, Reason::Changed)]
     #[case::key_in_the_secret(DesiredToken { key: "OTHER".to_owned(), ..desired() }, Reason::Absent)]
     fn edit_of_the_spec_issues_a_new_token(#[case] desired: DesiredToken, #[case] reason: Reason) {
-        let decision = decide(&desired, &key(b"k"), Some(&secret_with(&jwt(), false)), at(1));
-        assert_eq!(decision, Decision::Issue(reason));
+        let step = step(&desired, b"k", &secret_with(&jwt(), false), 1);
+        assert_eq!(reason_to_issue(step), reason);
     }
 
     #[rstest]
@@ -313,15 +303,15 @@ mod tests {
     #[case::not_a_token(b"k", "hello")]
     #[case::empty(b"k", "")]
     fn unverifiable_token_is_replaced(#[case] signing_key: &[u8], #[case] value: &str) {
-        let decision = decide(&desired(), &key(signing_key), Some(&secret_with(value, false)), at(1));
-        assert_eq!(decision, Decision::Issue(Reason::Unverifiable));
+        let step = step(&desired(), signing_key, &secret_with(value, false), 1);
+        assert_eq!(reason_to_issue(step), Reason::Unverifiable);
     }
 
     #[test]
     fn token_expires_when_refresh_is_off() {
         let desired = DesiredToken { refresh: false, ..desired() };
-        let decision = decide(&desired, &key(b"k"), Some(&secret_with(&jwt(), true)), at(9000));
-        assert!(matches!(decision, Decision::Keep { .. }), "{decision:?}");
+        let step = step(&desired, b"k", &secret_with(&jwt(), true), 9000);
+        assert!(matches!(step, Step::Keep { .. }), "{step:?}");
     }
 
     #[rstest]
@@ -331,8 +321,8 @@ mod tests {
         #[case] desired: DesiredToken,
         #[case] reason: Reason,
     ) {
-        let decision = decide(&desired, &key(b"k"), Some(&secret_with(&jwt(), true)), at(1));
-        assert_eq!(decision, Decision::Delete(reason));
+        let step = step(&desired, b"k", &secret_with(&jwt(), true), 1);
+        assert!(matches!(step, Step::Delete(why) if why == reason), "{step:?}");
     }
 
     fn read(value: Value) -> Secret {
@@ -381,12 +371,10 @@ mod tests {
         let signing_secret = observed.signing_secret.as_ref().unwrap().as_ref();
         assert_eq!(ownership(&token(), &desired(), &secret, signing_secret), expected);
         match plan(&observed, at(0)) {
-            Plan::Refuse(obstacle) => {
+            Err(obstacle) => {
                 assert_eq!((expected, obstacle.category()), (Ownership::Refused, "SecretOccupied"));
             }
-            Plan::Write { owner_patch, .. } => {
-                assert_eq!(owner_patch.is_some(), expected == Ownership::Inherited);
-            }
+            Ok(write) => assert_eq!(write.owner_patch.is_some(), expected == Ownership::Inherited),
         }
     }
 
@@ -405,9 +393,7 @@ mod tests {
         #[case] signing_secret: crate::observe::SecretRead,
         #[case] category: &str,
     ) {
-        let Plan::Refuse(obstacle) = plan(&Observed { signing_secret, ..observed(None) }, at(0)) else {
-            panic!("not refused")
-        };
+        let obstacle = plan(&Observed { signing_secret, ..observed(None) }, at(0)).unwrap_err();
         assert_eq!(obstacle.category(), category);
     }
 }

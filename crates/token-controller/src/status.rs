@@ -13,7 +13,7 @@ use slinky_api::v1beta1::TokenStatus;
 pub fn status(observed: &Observed, outcome: &Outcome, now: Timestamp) -> TokenStatus {
     let token = &observed.token;
     let mut status = token.status.clone().unwrap_or_default();
-    if let Some(claims) = &outcome.claims {
+    if let Ok(Some(claims)) = outcome {
         status.issued_at = claims.issued_at().map(Time);
     }
     summarise(&mut status.conditions, &summary(outcome, now), token.metadata.generation, now);
@@ -21,11 +21,12 @@ pub fn status(observed: &Observed, outcome: &Outcome, now: Timestamp) -> TokenSt
 }
 
 fn summary(outcome: &Outcome, now: Timestamp) -> Summary {
-    if let Err(error) = &outcome.result {
-        return Summary::Degraded(error.category(), chain(error));
-    }
-    let Some(claims) = &outcome.claims else {
-        return Summary::Progressing("Replacing", "the immutable Secret is being replaced".to_owned());
+    let claims = match outcome {
+        Ok(Some(claims)) => claims,
+        Ok(None) => {
+            return Summary::Progressing("Replacing", "the immutable Secret is being replaced".to_owned());
+        }
+        Err(error) => return Summary::Degraded(error.category(), chain(error)),
     };
     match claims.expires_at() {
         Some(expiry) if expiry <= now => {
