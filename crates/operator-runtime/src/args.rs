@@ -10,6 +10,7 @@
 //! ```
 
 use clap::{ArgAction, ValueEnum};
+use slinky_api::names::check_object_name;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -132,10 +133,7 @@ impl FromStr for Namespaces {
 }
 
 fn is_dns_label(name: &str) -> bool {
-    name.len() <= 63
-        && !name.starts_with('-')
-        && !name.ends_with('-')
-        && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+    name.len() <= 63 && !name.contains('.') && check_object_name(name).is_ok()
 }
 
 /// Converts `--log-level` to a filter. Numbers are verbosities: 0 is info, any other is debug.
