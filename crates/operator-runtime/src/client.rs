@@ -28,13 +28,13 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 pub enum Error {
     /// Neither a kubeconfig nor a service account was found.
     #[error("no Kubernetes configuration found")]
-    Infer(#[source] kube::config::InferConfigError),
+    Infer(#[from] kube::config::InferConfigError),
     /// The file of `--kubeconfig` is not usable.
     #[error("cannot use the kubeconfig file")]
-    Kubeconfig(#[source] kube::config::KubeconfigError),
+    Kubeconfig(#[from] kube::config::KubeconfigError),
     /// The configuration is not valid for a client.
     #[error("cannot build a Kubernetes client")]
-    Build(#[source] kube::Error),
+    Build(#[from] kube::Error),
 }
 
 /// The request took longer than [`LIMIT`].
@@ -46,12 +46,10 @@ struct TimedOut;
 /// account. `name` becomes the user agent in the audit log.
 pub async fn config(name: &'static str, kubeconfig: Option<&Path>) -> Result<Config, Error> {
     let mut config = match kubeconfig {
-        None => Config::infer().await.map_err(Error::Infer)?,
+        None => Config::infer().await?,
         Some(path) => {
-            let file = Kubeconfig::read_from(path).map_err(Error::Kubeconfig)?;
-            Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
-                .await
-                .map_err(Error::Kubeconfig)?
+            let file = Kubeconfig::read_from(path)?;
+            Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?
         }
     };
     config.headers.push((USER_AGENT, HeaderValue::from_static(name)));
@@ -73,7 +71,7 @@ fn build(config: &Config, retry: bool) -> Result<Client, Error> {
     config.default_retry = retry;
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     config.write_timeout = Some(LIMIT);
-    let builder = ClientBuilder::try_from(config).map_err(Error::Build)?;
+    let builder = ClientBuilder::try_from(config)?;
     Ok(builder.with_layer(&tower::layer::layer_fn(|inner| RequestTimeout { inner })).build())
 }
 
