@@ -16,6 +16,9 @@ pub enum Class {
     Transient,
 }
 
+/// Requeue delay of an obstacle whose end a watch reports: it only matters if the watch event is lost.
+pub const WATCH_FALLBACK: Duration = Duration::from_mins(5);
+
 /// An error with a class. Implementations match without a wildcard, so that no variant is forgotten.
 pub trait Classify: Error {
     /// When to retry.

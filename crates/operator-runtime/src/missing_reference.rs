@@ -1,12 +1,8 @@
 //! References to objects or keys that do not exist. The referenced kinds are watched, so creating the object triggers a
 //! reconcile.
 
-use crate::error::{Class, Classify};
+use crate::error::{Class, Classify, WATCH_FALLBACK};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use std::time::Duration;
-
-/// The requeue interval of an object with a missing reference; usually the watch triggers the reconcile earlier.
-const RECHECK_INTERVAL: Duration = Duration::from_mins(5);
 
 /// A reference to an object or key that does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -43,7 +39,7 @@ pub enum MissingReference {
 
 impl Classify for MissingReference {
     fn class(&self) -> Class {
-        Class::Waiting(RECHECK_INTERVAL)
+        Class::Waiting(WATCH_FALLBACK)
     }
 
     fn category(&self) -> &'static str {

@@ -6,10 +6,6 @@ use crate::references::ReferenceError;
 use std::convert::Infallible;
 use std::error::Error;
 use std::sync::Arc;
-use std::time::Duration;
-
-/// Requeue delay of an obstacle whose end a watch reports: it only matters if the watch event is lost.
-pub const WATCH_FALLBACK: Duration = Duration::from_mins(5);
 
 /// Why a child is not written. `S` has the obstacles that only one controller knows.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -69,7 +65,7 @@ impl<S: Classify + 'static> Classify for Obstacle<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::chain;
+    use crate::error::{WATCH_FALLBACK, chain};
     use rstest::rstest;
 
     #[derive(Debug, thiserror::Error)]
