@@ -53,16 +53,13 @@ impl Runtime {
         R: Future<Output = anyhow::Result<()>>,
     {
         let scopes = self.args().namespaces.scopes();
-        let runs = scopes.into_iter().map(|namespace| run(Scope::new(self.clone(), namespace)));
+        let scope = |namespace| Scope { runtime: self.clone(), namespace, filled: Arc::default() };
+        let runs = scopes.into_iter().map(|namespace| run(scope(namespace)));
         try_join_all(runs).await.map(drop)
     }
 }
 
 impl Scope {
-    pub(crate) fn new(runtime: Runtime, namespace: Option<String>) -> Self {
-        Self { runtime, namespace, filled: Arc::default() }
-    }
-
     /// The API of one kind in this scope, for watches and lists. Writes use the namespace of the object.
     pub fn api<K>(&self) -> Api<K>
     where
