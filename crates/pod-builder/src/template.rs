@@ -52,14 +52,12 @@ impl Template {
         let mut patch = without_empty(user.as_value()).unwrap_or_else(|| json!({}));
         let _: PodSpec = read(field, &patch)?;
         let mut spec = typed::json(base);
-        for (key, ours) in [("initContainers", containers.init), ("containers", containers.main)] {
-            if let Some(spec) = spec.as_object_mut() {
-                spec.remove(key);
+        for (key, mut all) in [("initContainers", containers.init), ("containers", containers.main)] {
+            if let Some(Value::Array(theirs)) = patch.as_object_mut().and_then(|patch| patch.remove(key)) {
+                all.extend(theirs);
             }
-            let theirs = patch.as_object_mut().and_then(|patch| patch.remove(key));
-            let all: Vec<Value> = ours.into_iter().chain(theirs.into_iter().flat_map(into_items)).collect();
             if !all.is_empty() {
-                extend_list(&mut spec, &[key], all);
+                spec[key] = all.into();
             }
         }
         Ok(Self { metadata, spec: merge(spec, &patch, &POD) })
@@ -86,8 +84,4 @@ impl Template {
     pub fn to_value(&self) -> Value {
         typed::json(self)
     }
-}
-
-fn into_items(list: Value) -> Vec<Value> {
-    if let Value::Array(items) = list { items } else { vec![] }
 }
