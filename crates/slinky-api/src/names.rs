@@ -211,11 +211,10 @@ impl NodeSet {
 impl TokenSpec {
     /// The key in the Secret that holds the token.
     pub fn secret_key(&self) -> &str {
-        self.secret_ref
-            .as_ref()
-            .map(|secret| secret.key.as_str())
-            .filter(|key| !key.is_empty())
-            .unwrap_or(DEFAULT_TOKEN_KEY)
+        match &self.secret_ref {
+            Some(secret) if !secret.key.is_empty() => &secret.key,
+            _ => DEFAULT_TOKEN_KEY,
+        }
     }
 }
 
