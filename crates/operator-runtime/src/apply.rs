@@ -69,33 +69,27 @@ impl Applier {
     ///
     /// `live` is the cached object; with `None` the object is read. A stale cache costs one read.
     pub async fn apply<K: Object>(&self, desired: &K, live: Option<&K>) -> Result<Applied<K>, Error> {
-        // Boxed: objects are large, and the futures of all callers would be too.
-        Box::pin(self.apply_with_stale_cache(desired, live)).await
-    }
-
-    async fn apply_with_stale_cache<K: Object>(
-        &self,
-        desired: &K,
-        live: Option<&K>,
-    ) -> Result<Applied<K>, Error> {
-        let outcome = self.try_apply(desired, live).await;
-        match (&outcome, live) {
-            (Err(Error::Api { source: kube::Error::Api(status), .. }), Some(cached))
-                if status.is_conflict() || status.is_invalid() =>
-            {
-                let api = self.api(desired);
-                let latest = api.get_opt(&desired.name_any()).await.map_err(failed("read", desired))?;
-                let is_same = latest.as_ref().is_some_and(|latest| latest.uid() == cached.uid());
-                // 422 means a recreated object (the UID in the body differs) or an invalid desired object. Only the
-                // former is worth a retry.
-                if is_same && status.is_invalid() {
-                    outcome
-                } else {
-                    self.try_apply(desired, latest.as_ref()).await
-                }
+        let applied = async {
+            let outcome = self.try_apply(desired, live).await;
+            let (Err(Error::Api { source: kube::Error::Api(status), .. }), Some(cached)) = (&outcome, live)
+            else {
+                return outcome;
+            };
+            if !status.is_conflict() && !status.is_invalid() {
+                return outcome;
             }
-            _ => outcome,
-        }
+            let latest =
+                self.api(desired).get_opt(&desired.name_any()).await.map_err(failed("read", desired))?;
+            let is_same = latest.as_ref().is_some_and(|latest| latest.uid() == cached.uid());
+            // 422 means a recreated object (the UID in the body differs) or an invalid desired object. Only the former
+            // is worth a retry.
+            if is_same && status.is_invalid() {
+                return outcome;
+            }
+            self.try_apply(desired, latest.as_ref()).await
+        };
+        // Boxed: objects are large, and the futures of all callers would be too.
+        Box::pin(applied).await
     }
 
     async fn try_apply<K: Object>(&self, desired: &K, live: Option<&K>) -> Result<Applied<K>, Error> {
