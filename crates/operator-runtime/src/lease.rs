@@ -106,22 +106,20 @@ impl Elector {
         &self,
         observed: &mut Option<ObservedVersion>,
     ) -> Result<Option<Lease>, kube::Error> {
+        let found = self.api.get_opt(&self.name).await?;
+        let is_new = found.is_none();
+        let mut lease = found.unwrap_or_default();
+        let spec = lease.spec.take().unwrap_or_default();
+        if !is_free(&spec, &self.identity, lease.resource_version(), observed, Instant::now()) {
+            return Ok(None);
+        }
+        lease.metadata.name = Some(self.name.clone());
+        lease.spec = Some(spec_held_by(&spec, &self.identity, now()));
         let params = PostParams::default();
-        let acquired = match self.api.get_opt(&self.name).await? {
-            None => {
-                let mut lease = Lease::default();
-                lease.metadata.name = Some(self.name.clone());
-                lease.spec = Some(spec_held_by(&LeaseSpec::default(), &self.identity, now()));
-                self.api.create(&params, &lease).await
-            }
-            Some(mut lease) => {
-                let spec = lease.spec.take().unwrap_or_default();
-                if !is_free(&spec, &self.identity, lease.resource_version(), observed, Instant::now()) {
-                    return Ok(None);
-                }
-                lease.spec = Some(spec_held_by(&spec, &self.identity, now()));
-                self.api.replace(&self.name, &params, &lease).await
-            }
+        let acquired = if is_new {
+            self.api.create(&params, &lease).await
+        } else {
+            self.api.replace(&self.name, &params, &lease).await
         };
         match acquired {
             Ok(lease) => Ok(Some(lease)),
