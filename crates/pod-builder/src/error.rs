@@ -1,6 +1,5 @@
 //! Why a child cannot be built. Only an edit of the custom resource helps.
 
-use crate::service::ServiceError;
 use crate::typed::TypeMismatch;
 
 /// Why a child cannot be built.
@@ -9,9 +8,15 @@ pub enum BuildError {
     /// A field of the user does not fit its type.
     #[error(transparent)]
     TypeMismatch(#[from] TypeMismatch),
-    /// The Service is invalid.
-    #[error(transparent)]
-    Service(#[from] ServiceError),
+    /// The user's spec of a Service does not fit its type.
+    #[error("service cannot be built")]
+    Service(#[source] TypeMismatch),
+    /// Two ports of a Service have the same name.
+    #[error("error validating Ports: port name '{0}' is already taken by another port")]
+    PortName(String),
+    /// Two ports of a Service have the same number.
+    #[error("error validating Ports: port number '{0}' is already taken by another port")]
+    PortNumber(i64),
     /// The merged JSON does not fit the type of the child.
     #[error("the object cannot be read back")]
     Malformed(#[from] serde_json::Error),

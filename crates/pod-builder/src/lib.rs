@@ -41,6 +41,6 @@ pub use quantity::{InvalidQuantity, Quantity};
 pub use resources::{EffectiveLimits, LimitError, effective_limits};
 pub use rollout::{Rollout, deployment_rollout, stateful_set_rollout};
 pub use running::keep_running_template;
-pub use service::{ComponentPort, ServiceError, build_headless_spec, build_service_spec};
+pub use service::{ComponentPort, build_headless_spec, build_service_spec};
 pub use template::{Containers, DNS_SEARCHES, REQUIRED_ANTI_AFFINITY, TOLERATIONS, Template};
 pub use typed::{TypeMismatch, read};

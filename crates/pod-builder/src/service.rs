@@ -1,26 +1,13 @@
 //! The spec of a Service: the user's spec, with the component's port and selector.
 
 use crate::container::extend_list;
-use crate::typed::{TypeMismatch, read};
+use crate::error::BuildError;
+use crate::typed::read;
 use k8s_openapi::api::core::v1::ServiceSpec;
 use serde_json::{Value, json};
 use slinky_api::labels::Labels;
 use slinky_api::v1beta1::ServiceTemplate;
 use std::collections::BTreeSet;
-
-/// Why a Service cannot be built.
-#[derive(Debug, thiserror::Error)]
-pub enum ServiceError {
-    /// The user's spec does not fit its type.
-    #[error("service cannot be built")]
-    TypeMismatch(#[from] TypeMismatch),
-    /// Two ports have the same name.
-    #[error("error validating Ports: port name '{0}' is already taken by another port")]
-    PortName(String),
-    /// Two ports have the same number.
-    #[error("error validating Ports: port number '{0}' is already taken by another port")]
-    PortNumber(i64),
-}
 
 /// The port of a component.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,10 +26,13 @@ pub fn build_service_spec(
     template: &ServiceTemplate,
     port: ComponentPort<'_>,
     selector: &Labels,
-) -> Result<Value, ServiceError> {
+) -> Result<Value, BuildError> {
     let user = template.spec.as_value();
-    let typed: ServiceSpec =
-        if user.is_null() { ServiceSpec::default() } else { read("service.spec", user)? };
+    let typed: ServiceSpec = if user.is_null() {
+        ServiceSpec::default()
+    } else {
+        read("service.spec", user).map_err(BuildError::Service)?
+    };
     reject_duplicates(
         typed
             .ports
@@ -90,15 +80,15 @@ fn number(chosen: Option<i64>, default: i32) -> i64 {
     chosen.filter(|port| *port != 0).unwrap_or_else(|| default.into())
 }
 
-fn reject_duplicates<'a>(ports: impl Iterator<Item = (Option<&'a str>, i64)>) -> Result<(), ServiceError> {
+fn reject_duplicates<'a>(ports: impl Iterator<Item = (Option<&'a str>, i64)>) -> Result<(), BuildError> {
     let (mut names, mut numbers) = (BTreeSet::new(), BTreeSet::new());
     for (name, number) in ports {
         let name = name.unwrap_or_default();
         if !names.insert(name) {
-            return Err(ServiceError::PortName(name.to_owned()));
+            return Err(BuildError::PortName(name.to_owned()));
         }
         if !numbers.insert(number) {
-            return Err(ServiceError::PortNumber(number));
+            return Err(BuildError::PortNumber(number));
         }
     }
     Ok(())
@@ -165,7 +155,7 @@ mod tests {
     #[test]
     fn error_names_the_mistyped_field() {
         let user = json!({ "ports": [{ "port": "http" }] });
-        let Err(ServiceError::TypeMismatch(error)) =
+        let Err(BuildError::Service(error)) =
             build_service_spec(&template(user, 0, 0), SLURMCTLD, &selector())
         else {
             panic!("must be rejected")
