@@ -75,7 +75,7 @@ fn pods_run(cluster: &Cluster) {
     let mut create = create.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     create.stdin.take().unwrap().write_all(OBJECTS.as_bytes()).unwrap();
     assert!(create.wait().unwrap().success(), "kubectl did not get its standard input");
-    cluster.kubectl(&["wait", "--for=condition=Ready", "pod/server", "--timeout=60s"]);
+    cluster.kubectl(&["wait", "--for=condition=Ready", "pod/server", "--timeout=180s"]);
 
     assert_eq!(cluster.kubectl(&["logs", "server"]), "serving");
     assert_eq!(cluster.kubectl(&["exec", "server", "--", "cat", "/data/index.html"]), "hello");
@@ -116,7 +116,7 @@ fn volumes_are_deleted_with_their_claims(cluster: &Cluster) {
     let directory = cluster.file("private/var/lib/volumes").join(uid);
     assert_eq!(std::fs::read_to_string(directory.join("index.html")).unwrap().trim(), "hello");
     cluster.kubectl(&["delete", "pod/server", "pod/client", "pvc/data", "--now"]);
-    cluster.kubectl(&["wait", "--for=delete", "persistentvolume", "--all", "--timeout=30s"]);
+    cluster.kubectl(&["wait", "--for=delete", "persistentvolume", "--all", "--timeout=180s"]);
     assert!(!directory.exists(), "{} still exists", directory.display());
 }
 
@@ -166,7 +166,7 @@ fn simulated_nodes_run_simulated_pods() {
     let more = run(&mut up("3")).unwrap();
     assert!(more.contains("simulate 1 more nodes"), "{more}");
     let fleet = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/lifecycle/fleet.yaml");
-    let all_run = ["rollout", "status", "statefulset/fleet", "--timeout=60s"];
+    let all_run = ["rollout", "status", "statefulset/fleet", "--timeout=180s"];
     cluster.kubectl(&["create", "--filename", fleet]);
     cluster.kubectl(&all_run);
     cluster.kubectl(&["delete", "pods", "--all"]);
