@@ -352,7 +352,7 @@ StoragePass=sesame
 LogFile=/dev/null
 ";
 const THEIR_HASHES: [(&str, &str); 3] = [
-    (CONF_HASH, "04dc6d526d8619dca179051a49bbc1c8145829595c9194c15c31fec02e2616f6"),
+    (CONF_HASH, "5b8e6971e46f6877c3218ee27343a703190276114b2d3357cbb17dea376148a2"),
     ("slinky.slurm.net/slurm-key-hash", "e1345f101cee91f695f386a846937a0d9926a3031dc8efc296eace367bdf4149"),
     ("slinky.slurm.net/jwt-key-hash", "0090fe9079d4381d23560884657d9f394d1868f0780bc6f4d3515a228bb9af96"),
 ];
