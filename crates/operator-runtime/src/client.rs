@@ -42,8 +42,8 @@ pub enum Error {
 #[error("the API server did not answer within {} s", LIMIT.as_secs())]
 struct TimedOut;
 
-/// Address and credentials of the API server: from the given file, or else `KUBECONFIG`, or else the pod's service
-/// account. `name` becomes the user agent in the audit log.
+/// Address and credentials of the API server: from the given file, or else the first of `KUBECONFIG`,
+/// ~/.kube/config and the pod's service account. `name` becomes the user agent in the audit log.
 pub async fn config(name: &'static str, kubeconfig: Option<&Path>) -> Result<Config, Error> {
     let mut config = match kubeconfig {
         None => Config::infer().await?,

@@ -123,7 +123,7 @@ fn add<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &
     metric
 }
 
-/// From 5 ms (only cached reads) to 80 s, just below the deadline of a reconcile.
+/// From 5 ms (only cached reads) to 80 s; a reconcile is cancelled at its deadline of 2 min.
 fn reconcile_histogram() -> Histogram {
     Histogram::new([0.005, 0.02, 0.08, 0.3, 1.25, 5.0, 20.0, 80.0])
 }

@@ -14,8 +14,8 @@ use slurm_jwt::{Claims, JwtError, SigningKey};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A token is renewed when this fraction of its lifetime is left: one fifth.
-const RENEWAL_FRACTION: i32 = 5;
+/// A token is renewed when its lifetime divided by this is left: one fifth.
+const RENEWAL_DIVISOR: i32 = 5;
 /// Shortest requeue delay: a renewal that is overdue must not requeue in a tight loop.
 const MIN_REQUEUE: SignedDuration = SignedDuration::from_secs(1);
 
@@ -220,7 +220,7 @@ pub fn requeue_after(observed: &Observed, claims: &Claims, now: Timestamp) -> Op
 }
 
 fn until_renewal(claims: &Claims, desired: &DesiredToken, now: Timestamp) -> SignedDuration {
-    let margin = desired.lifetime / RENEWAL_FRACTION;
+    let margin = desired.lifetime / RENEWAL_DIVISOR;
     claims.expires_at().map_or(SignedDuration::ZERO, |expiry| expiry.duration_since(now) - margin)
 }
 

@@ -24,7 +24,7 @@ const CONFIRMATION_TIMEOUT: SignedDuration = SignedDuration::from_mins(3);
 /// The decisions about the configuration.
 #[derive(Debug)]
 pub struct ConfigPlan {
-    /// The fate of the rendered configuration.
+    /// What is done with the rendered configuration.
     pub decision: Decision,
     /// Hash of the configuration that is in force after this reconcile.
     pub hash: String,

@@ -17,7 +17,7 @@ const CHECK_TIMEOUT: SignedDuration = SignedDuration::from_secs(75);
 /// The exit code of the check script when slurmctld refuses the configuration.
 const REFUSED: i32 = 3;
 
-/// The fate of the rendered configuration.
+/// What is done with the rendered configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// It is in force.

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PodAffinityTerm, PodSpec
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement, ObjectMeta};
 use kube::ResourceExt;
 use pod_builder::parts::{
-    LOG_FILES, SLURM_ETC, config_map_items, item, logfile, memory_dir, projected, secret_items,
+    LOG_FILES, PRIVATE, SLURM_ETC, config_map_items, item, logfile, memory_dir, projected, secret_items,
 };
 use pod_builder::{
     Containers, DNS_SEARCHES, REQUIRED_ANTI_AFFINITY, TOLERATIONS, Template, build_container, child_metadata,
@@ -19,8 +19,6 @@ use slinky_api::labels::{APP_NAME, App, WORKER_TAINT, annotations, worker_labels
 use slinky_api::names::{self, service_fqdn};
 use slinky_api::v1beta1::{Controller, NodeSet};
 
-/// Mode of files with credentials.
-const PRIVATE: i32 = 0o600;
 const SLURMD_LOG: &str = "/var/log/slurm/slurmd.log";
 pub(super) const SSH_CONFIG: &str = "ssh-config";
 pub(super) const SSSD: &str = "sssd-conf";

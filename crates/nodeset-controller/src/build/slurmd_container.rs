@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{
     SecurityContext, VolumeMount,
 };
 use pod_builder::parts::{
-    LOG_FILES, SLURM_ETC, file_mount, http_probe, mount, read_only, with_one_minute_threshold,
+    LOG_FILES, SLURM_ETC, env, file_mount, http_probe, mount, read_only, tcp_port, with_one_minute_threshold,
 };
 use pod_builder::{build_container, effective_limits};
 use serde_json::Value;
@@ -59,11 +59,6 @@ fn environment(nodeset: &NodeSet) -> Result<Vec<EnvVar>, BuildError> {
         .map_err(|limit| BuildError::Limit { field: "slurmd", limit })?;
     let limits =
         effective_limits(pod, slurmd).map_err(|limit| BuildError::Limit { field: "template.spec", limit })?;
-    let number = |name: &str, number: u64| EnvVar {
-        name: name.to_owned(),
-        value: Some(number.to_string()),
-        value_from: None,
-    };
     let topology = EnvVar {
         name: "SLINKY_TOPOLOGY".to_owned(),
         value: None,
@@ -75,7 +70,11 @@ fn environment(nodeset: &NodeSet) -> Result<Vec<EnvVar>, BuildError> {
             ..EnvVarSource::default()
         }),
     };
-    Ok(vec![topology, number("POD_CPUS", limits.cpus), number("POD_MEMORY", limits.memory_mib)])
+    Ok(vec![
+        topology,
+        env("POD_CPUS", &limits.cpus.to_string()),
+        env("POD_MEMORY", &limits.memory_mib.to_string()),
+    ])
 }
 
 /// The ports of slurmd and sshd, unless the user's container has a port of that name: port names are unique in a
@@ -83,15 +82,9 @@ fn environment(nodeset: &NodeSet) -> Result<Vec<EnvVar>, BuildError> {
 fn ports(nodeset: &NodeSet) -> Vec<ContainerPort> {
     let named = nodeset.spec.slurmd.as_value()["ports"].as_array();
     let is_taken = |name: &str| named.into_iter().flatten().any(|port| port["name"] == name);
-    let port = |name: &str, number: i32| ContainerPort {
-        name: Some(name.to_owned()),
-        container_port: number,
-        protocol: Some("TCP".to_owned()),
-        ..ContainerPort::default()
-    };
     let ssh = nodeset.spec.enabled_ssh().map(|_| ("ssh", SSH_PORT));
     let ours = [(NodeSet::NAME, SLURMD_PORT)].into_iter().chain(ssh);
-    ours.filter(|(name, _)| !is_taken(name)).map(|(name, number)| port(name, number)).collect()
+    ours.filter(|(name, _)| !is_taken(name)).map(|(name, number)| tcp_port(name, number)).collect()
 }
 
 fn mounts(ssh: Option<&Ssh>) -> Vec<VolumeMount> {
