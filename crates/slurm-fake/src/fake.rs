@@ -124,6 +124,16 @@ impl FakeSlurm {
         self.change(|cluster, now| cluster.end_job(id, "COMPLETED", false, now));
     }
 
+    /// Suspends a running job: it keeps its nodes, whose states no longer show it.
+    pub fn suspend_job(&self, id: i64) {
+        self.change(|cluster, now| cluster.set_suspended(id, true, now));
+    }
+
+    /// Resumes a suspended job.
+    pub fn resume_job(&self, id: i64) {
+        self.change(|cluster, now| cluster.set_suspended(id, false, now));
+    }
+
     /// Whether a job holds this node.
     pub fn is_busy(&self, node: &str) -> bool {
         self.change(|cluster, _| cluster.jobs.values().any(|job| job.holds(node)))

@@ -26,6 +26,7 @@ pub fn node(name: &str, node: &Node, cluster: &Cluster, used: u32, now: i64, top
     let mut rendered = json!({
         "name": name,
         "hostname": name,
+        "address": node.address,
         "state": states(name, node, cluster, used, reservation),
         "reason": node.reason,
         "reason_set_by_user": node.reason_user,
@@ -78,16 +79,24 @@ fn states(
     std::iter::once(base).chain(flags.into_iter().filter(|(set, _)| *set).map(|(_, flag)| flag)).collect()
 }
 
+/// The states of one job.
+pub fn job_states(id: i64, job: &Job) -> Value {
+    json!({ "job_id": id.to_string(), "state": states_of(job) })
+}
+
+fn states_of(job: &Job) -> Vec<&'static str> {
+    std::iter::once(job.state).chain(job.completing.then_some("COMPLETING")).collect()
+}
+
 /// One job.
 pub fn job(id: i64, job: &Job) -> Value {
-    let flag = job.completing.then_some("COMPLETING");
     let limit = match job.limit_minutes {
         Some(minutes) => number(minutes),
         None => json!({ "set": false, "infinite": true, "number": 0 }),
     };
     json!({
         "job_id": id,
-        "job_state": std::iter::once(job.state).chain(flag).collect::<Vec<_>>(),
+        "job_state": states_of(job),
         "nodes": fold_set(job.nodes.iter().map(String::as_str)),
         "required_nodes": fold_set(job.required_nodes.iter().map(String::as_str)),
         "partition": job.partition,

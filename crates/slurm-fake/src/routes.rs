@@ -64,7 +64,7 @@ fn status_of(number: i32) -> StatusCode {
         1007 => StatusCode::NETWORK_AUTHENTICATION_REQUIRED,
         errno::CONNECTION => StatusCode::BAD_GATEWAY,
         errno::SOCKET_TIMEOUT => StatusCode::GATEWAY_TIMEOUT,
-        2017 => StatusCode::NOT_FOUND,
+        errno::INVALID_JOB_ID => StatusCode::NOT_FOUND,
         _ => StatusCode::UNPROCESSABLE_ENTITY,
     }
 }
@@ -83,7 +83,10 @@ pub fn answer(request: &ApiRequest<'_>, cluster: &mut Cluster) -> Response<Bytes
     let kind = segments.next().unwrap_or_default();
     let name = percent_decode_str(segments.next().unwrap_or_default()).decode_utf8_lossy();
     let known = match (request.method.as_str(), kind) {
-        ("GET", "ping" | "nodes" | "node" | "jobs" | "partitions" | "reservations" | "reconfigure")
+        (
+            "GET",
+            "ping" | "nodes" | "node" | "jobs" | "job" | "partitions" | "reservations" | "reconfigure",
+        )
         | ("POST", "nodes" | "node" | "new" | "job")
         | ("DELETE", "node" | "reservation" | "job") => true,
         ("POST", "reservation") => request.version != "v0.0.42",
@@ -123,12 +126,23 @@ fn read(request: &ApiRequest<'_>, kind: &str, name: &str, cluster: &mut Cluster)
             let list: Vec<_> = cluster.reservations.iter().map(render::reservation).collect();
             json!({ "reservations": list, "last_update": last_update })
         }
+        "jobs" if name == "state" => {
+            let list: Vec<_> = cluster.jobs.iter().map(|(id, job)| render::job_states(*id, job)).collect();
+            json!({ "jobs": list })
+        }
         // Not a 304: slurmrestd sends an empty list when nothing changed.
         "jobs" if unchanged(cluster.jobs_changed) => json!({ "jobs": [], "last_update": render::number(0) }),
         "jobs" => {
             let list: Vec<_> = cluster.jobs.iter().map(|(id, job)| render::job(*id, job)).collect();
             json!({ "jobs": list, "last_update": last_update })
         }
+        "job" => match name.parse().ok().and_then(|id| cluster.jobs.get_key_value(&id)) {
+            Some((id, job)) => json!({ "jobs": [render::job(*id, job)], "last_update": last_update }),
+            None => {
+                let error = SlurmError::new(errno::INVALID_JOB_ID, format!("Unable to query JobId={name}"));
+                return json(Err(error), request.release);
+            }
+        },
         "partitions" => {
             let all = json!({ "name": PARTITION, "partition": { "state": ["UP"] } });
             json!({ "partitions": [all], "last_update": last_update })
@@ -189,7 +203,7 @@ fn write(request: &ApiRequest<'_>, kind: &str, name: &str, user: &str, cluster: 
         ("job", true) => {
             let id = name.parse().unwrap_or_default();
             if !cluster.end_job(id, "CANCELLED", false, now) {
-                return Err(SlurmError::new(2017, format!("Unable to signal JobId={name}")));
+                return Err(SlurmError::new(errno::INVALID_JOB_ID, format!("Unable to signal JobId={name}")));
             }
         }
         ("new", _) => create_node(body, cluster, now)?,

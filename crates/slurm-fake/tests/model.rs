@@ -106,3 +106,23 @@ async fn slurmctld_that_lost_its_state_lists_no_nodes_and_jobs() {
     fake.start_slurmd("w0");
     assert!(node(&fake, "w0").await.is(&NodeState::Idle));
 }
+
+#[tokio::test(start_paused = true)]
+async fn suspended_job_holds_its_node_although_the_state_does_not_show_it() {
+    let fake = FakeSlurm::new();
+    fake.start_slurmd("w0");
+    fake.start_slurmd("w1");
+    let id = fake.submit_job(&["w0"], 1, None);
+    let as_of = fake.client().list_nodes().await.unwrap().as_of.unwrap();
+    fake.suspend_job(id);
+    let suspended = fake.client().list_nodes_since(as_of).await.unwrap().unwrap().nodes;
+    let states = suspended.iter().map(|node| (node.is(&NodeState::Idle), node.is_busy()));
+    assert!(states.eq([(true, true), (true, false)]), "{suspended:?}");
+    assert_eq!(suspended[0].hidden_job, Some(id.to_string()));
+    fake.resume_job(id);
+    let resumed = node(&fake, "w0").await;
+    assert!(resumed.is(&NodeState::Mixed) && resumed.hidden_job.is_none(), "{resumed:?}");
+    fake.suspend_job(id);
+    fake.end_job(id);
+    assert!(!node(&fake, "w0").await.is_busy());
+}

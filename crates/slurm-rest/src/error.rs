@@ -14,6 +14,8 @@ pub mod errno {
     pub const NO_PRIVILEGE: i32 = 2010;
     /// A job or a reservation uses the nodes.
     pub const NODES_BUSY: i32 = 2016;
+    /// `ESLURM_INVALID_JOB_ID`: no such job.
+    pub const INVALID_JOB_ID: i32 = 2017;
     /// At least one of the nodes does not exist.
     pub const INVALID_NODE_NAME: i32 = 2018;
     /// Active features that are not among the available ones.

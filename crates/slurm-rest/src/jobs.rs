@@ -1,11 +1,12 @@
 //! Jobs: the nodes they hold and the partitions they name. Read only.
 
-use crate::client::{Call, SlurmClient};
-use crate::error::Error;
+use crate::client::{Call, SlurmClient, escaped};
+use crate::error::{Error, errno};
 use crate::wire::{Number, or_default, time};
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 use slurm_conf::hostlist::{HostlistError, expand};
+use std::collections::BTreeSet;
 
 /// A job in slurmctld's memory; finished jobs included.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -36,6 +37,7 @@ pub enum JobState {
     Completing,
     Pending,
     Running,
+    StageOut,
     Suspended,
     /// Any other state; none of them holds a node (for example `CANCELLED`).
     #[serde(untagged)]
@@ -57,9 +59,10 @@ impl Job {
         self.state.contains(state)
     }
 
-    /// Whether it holds its nodes: it is running, suspended or completing.
+    /// Whether it holds its nodes: it is running, suspended, completing, or stages data out.
     pub fn holds_nodes(&self) -> bool {
-        [JobState::Running, JobState::Suspended, JobState::Completing].iter().any(|state| self.is(state))
+        let holding = [JobState::Running, JobState::Suspended, JobState::Completing, JobState::StageOut];
+        holding.iter().any(|state| self.is(state))
     }
 
     /// The names in [`Self::nodes`].
@@ -89,7 +92,40 @@ struct JobsPayload {
     jobs: Vec<Job>,
 }
 
+/// The states of a job, without its nodes and times.
+#[derive(Debug, Deserialize)]
+struct JobStates {
+    /// Its id; `12_1` for a task of an array.
+    job_id: String,
+    state: Vec<JobState>,
+}
+
+#[derive(Deserialize)]
+struct JobStatesPayload {
+    jobs: Vec<JobStates>,
+}
+
 impl SlurmClient {
+    /// The ids of the jobs that may hold nodes whose states do not show it. slurmctld releases the CPUs of a suspended
+    /// job, and those of a job that stages data out: without another job the node is IDLE.
+    pub(crate) async fn list_hidden_jobs(&self) -> Result<BTreeSet<String>, Error> {
+        // Less than 100 bytes for each job, so that it can accompany every node list.
+        let payload: JobStatesPayload = self.read(Call::get("/jobs/state/")).await?;
+        let is_hidden = |job: &JobStates| {
+            [JobState::Suspended, JobState::StageOut].iter().any(|state| job.state.contains(state))
+        };
+        Ok(payload.jobs.into_iter().filter(is_hidden).map(|job| job.job_id).collect())
+    }
+
+    /// One job; `None` if slurmctld has forgotten it.
+    pub(crate) async fn get_job(&self, id: &str) -> Result<Option<Job>, Error> {
+        match self.read(Call::get(format!("/job/{}", escaped(id)))).await {
+            Ok(JobsPayload { jobs }) => Ok(jobs.into_iter().next()),
+            Err(error) if error.is_rejected_with(errno::INVALID_JOB_ID) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// All jobs in slurmctld's memory. Large: several kilobytes per job.
     pub async fn list_jobs(&self) -> Result<Vec<Job>, Error> {
         // Never with update_time: slurmrestd answers "nothing changed" with an empty list.
@@ -127,6 +163,7 @@ mod tests {
     #[rstest]
     #[case(&["RUNNING"], true)]
     #[case(&["SUSPENDED"], true)]
+    #[case(&["COMPLETED", "STAGE_OUT"], true)]
     #[case(&["CANCELLED", "COMPLETING"], true)]
     #[case(&["RUNNING", "CONFIGURING"], true)]
     #[case(&["COMPLETED"], false)]

@@ -2,11 +2,13 @@
 
 use crate::client::{Call, SlurmClient, escaped};
 use crate::error::{Error, errno};
+use crate::jobs::Job;
 use crate::wire::{or_default, time};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use slurm_conf::hostlist;
+use std::collections::BTreeSet;
 
 /// A Slurm node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -42,6 +44,13 @@ pub struct Node {
     /// When its slurmd started, as of its last registration.
     #[serde(default, deserialize_with = "time")]
     pub slurmd_start_time: Option<Timestamp>,
+    /// The address that slurmctld reaches its slurmd at.
+    #[serde(default, deserialize_with = "or_default")]
+    pub address: String,
+    /// A job that holds it although its state does not show that: the job is suspended, or stages data out. Only lists
+    /// fill it.
+    #[serde(skip)]
+    pub hidden_job: Option<String>,
 }
 
 /// A base state or a flag.
@@ -75,12 +84,13 @@ impl Node {
         self.state.contains(state)
     }
 
-    /// Whether a job is running or completing on it.
+    /// Whether a job holds it: running, completing, or hidden.
     ///
     /// A node from [`SlurmClient::get_node`] may seem busy long after its last job: slurmctld recounts allocations only
     /// when it lists nodes.
     pub fn is_busy(&self) -> bool {
-        [NodeState::Allocated, NodeState::Mixed, NodeState::Completing].iter().any(|state| self.is(state))
+        let busy = [NodeState::Allocated, NodeState::Mixed, NodeState::Completing];
+        self.hidden_job.is_some() || busy.iter().any(|state| self.is(state))
     }
 
     /// Whether it is draining and no job is left on it.
@@ -160,15 +170,42 @@ fn feature_list(features: &[String]) -> Value {
 }
 
 impl SlurmClient {
-    /// All nodes.
+    /// All nodes, with their hidden jobs.
     pub async fn list_nodes(&self) -> Result<NodeList, Error> {
-        self.read(Call::get("/nodes/")).await
+        // A job that is suspended or resumed during the list is found by one of the two reads.
+        let hidden = self.list_hidden_jobs().await?;
+        let list = self.read(Call::get("/nodes/")).await?;
+        self.with_hidden_jobs(list, hidden).await
     }
 
     /// All nodes, or `None` if no node changed since `as_of`. With the unmodified [`NodeList::as_of`] of an earlier list
     /// no change is missed.
     pub async fn list_nodes_since(&self, as_of: Timestamp) -> Result<Option<NodeList>, Error> {
-        self.read_changed(Call::get(format!("/nodes/?update_time={}", as_of.as_second()))).await
+        let call = Call::get(format!("/nodes/?update_time={}", as_of.as_second()));
+        match self.read_changed(call).await? {
+            Some(list) => self.with_hidden_jobs(list, BTreeSet::new()).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Adds the hidden jobs to a list that was just read, among them those of `earlier`.
+    async fn with_hidden_jobs(
+        &self,
+        mut list: NodeList,
+        earlier: BTreeSet<String>,
+    ) -> Result<NodeList, Error> {
+        let hidden = self.list_hidden_jobs().await?;
+        for id in earlier.union(&hidden) {
+            let Some(job) = self.get_job(id).await?.filter(Job::holds_nodes) else { continue };
+            // With an unreadable hostlist it may hold any node.
+            let names = job.node_names().ok().map(BTreeSet::from_iter);
+            let holds =
+                |node: &Node| names.as_ref().is_none_or(|names: &BTreeSet<_>| names.contains(&node.name));
+            for node in list.nodes.iter_mut().filter(|node| holds(node)) {
+                node.hidden_job = Some(id.clone());
+            }
+        }
+        Ok(list)
     }
 
     /// One node, or `None` if slurmctld returns none with this name.

@@ -26,7 +26,16 @@ pub struct Job {
 
 impl Job {
     pub fn holds(&self, node: &str) -> bool {
-        (self.state == "RUNNING" || self.completing) && self.nodes.iter().any(|name| name == node)
+        (matches!(self.state, "RUNNING" | "SUSPENDED") || self.completing) && self.is_on(node)
+    }
+
+    /// Whether it uses CPUs of a node. A suspended job holds its nodes without using any.
+    fn uses(&self, node: &str) -> bool {
+        (self.state == "RUNNING" || self.completing) && self.is_on(node)
+    }
+
+    fn is_on(&self, node: &str) -> bool {
+        self.nodes.iter().any(|name| name == node)
     }
 }
 
@@ -85,9 +94,17 @@ impl Cluster {
         }
     }
 
-    /// CPUs of a node that jobs hold.
+    /// Suspends a running job, or resumes a suspended one.
+    pub fn set_suspended(&mut self, id: i64, suspended: bool, now: i64) {
+        let (from, to) = if suspended { ("RUNNING", "SUSPENDED") } else { ("SUSPENDED", "RUNNING") };
+        if self.jobs.get(&id).is_some_and(|job| job.state == from) {
+            self.change_job(id, now, |job| job.state = to);
+        }
+    }
+
+    /// CPUs of a node that jobs use.
     pub fn used_cpus(&self, node: &str) -> u32 {
-        self.jobs.values().filter(|job| job.holds(node)).map(|job| job.cpus).sum()
+        self.jobs.values().filter(|job| job.uses(node)).map(|job| job.cpus).sum()
     }
 
     fn change_job(&mut self, id: i64, now: i64, change: impl FnOnce(&mut Job)) -> bool {

@@ -40,6 +40,8 @@ pub struct Node {
     /// CPUs in use when nodes were last listed.
     pub counted_cpus: u32,
     pub slurmd_start: i64,
+    /// The address that its slurmd registered from.
+    pub address: String,
     /// A record created without a slurmd.
     pub cloud: bool,
 }
