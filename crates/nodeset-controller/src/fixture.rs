@@ -31,10 +31,13 @@ pub fn nodeset(change: &Value) -> NodeSet {
     object_with_spec(&owner_metadata("gpu"), &spec, change)
 }
 
+/// UID of the Controller.
+pub const CLUSTER_UID: &str = "cluster";
+
 /// The Controller that the NodeSet refers to.
 pub fn controller() -> Controller {
     serde_json::from_value(json!({
-        "metadata": { "name": "slurm", "namespace": "ns" },
+        "metadata": { "name": "slurm", "namespace": "ns", "uid": CLUSTER_UID },
         "spec": { "slurmKeyRef": { "name": "auth", "key": "slurm" } },
     }))
     .unwrap()

@@ -2,6 +2,7 @@
 
 mod children;
 mod claims;
+mod cordons;
 mod daemons;
 mod decide;
 mod drain_owner;
@@ -18,6 +19,7 @@ mod mirror;
 mod obstacle;
 mod pins;
 mod records;
+mod registration;
 mod removal_order;
 mod replicas;
 mod reservation;
@@ -25,6 +27,7 @@ mod revision;
 #[cfg(test)]
 pub mod testing;
 mod update;
+mod waiting;
 
 #[cfg(test)]
 pub mod fixture;
@@ -38,7 +41,6 @@ pub use decide::plan;
 pub use drain_owner::is_foreign;
 pub use effect::{DeleteReason, Drain, Effect, Evidence, NewPod, NodeMirror, PodDeletion, PodMirror, Undo};
 pub use finalizers::{DeletionWait, PartitionState, is_force_deleted, partition_state};
-pub use lifecycle::{WaitFor, Waiting};
 pub use membership::missing_label;
 pub use metadata::MetadataChange;
 pub use mirror::slurm_state_names;
@@ -47,8 +49,11 @@ pub use obstacle::NodeSetObstacle;
 pub use obstacle::Obstacle;
 pub use pins::Pins;
 pub use records::unresponsive_record_of;
+pub use registration::registered_at;
 pub use reservation::ReservationStatus;
 pub use revision::RevisionStep;
+pub use update::UselessWorker;
+pub use waiting::{WaitFor, Waiting};
 
 use crate::worker::Worker;
 use jiff::SignedDuration;
@@ -77,6 +82,8 @@ pub struct Plan {
     pub node_mirrors: Vec<NodeMirror>,
     /// Workers that should be removed and cannot be yet.
     pub waiting: Vec<Waiting>,
+    /// Updated workers that Slurm gives no jobs, if the update waits for them.
+    pub useless: Vec<UselessWorker>,
     /// What blocks the deletion of the NodeSet, if it is being deleted.
     pub deletion: Option<DeletionWait>,
     /// State of the update reservation, for the status.

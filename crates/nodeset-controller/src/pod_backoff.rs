@@ -1,6 +1,7 @@
-//! Backoff of pods that fail again and again: the pod that replaces a failed one has the same name, and is deleted in its
-//! turn no sooner than the delay of its predecessor allows.
+//! Backoff of pods that fail, or do not register in Slurm, again and again: the pod that replaces one has the same name,
+//! and is deleted in its turn no sooner than the delay of its predecessor allows.
 
+use crate::timing::UNREGISTERED_LIMIT;
 use jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
 
@@ -32,8 +33,17 @@ impl PodBackoff {
     /// Records that a failed pod is being replaced: the delay doubles if its successor fails too. Names without a failure
     /// for two longest delays start from the first delay.
     pub fn record_failure(&mut self, pod: &str, now: Timestamp) {
+        self.record(pod, FIRST_DELAY, now);
+    }
+
+    /// The same for a pod that did not register in Slurm, whose successor has some time to do so in any case.
+    pub fn record_unregistered(&mut self, pod: &str, now: Timestamp) {
+        self.record(pod, UNREGISTERED_LIMIT * 2, now);
+    }
+
+    fn record(&mut self, pod: &str, first: SignedDuration, now: Timestamp) {
         self.0.retain(|_, failures| failures.last + LONGEST_DELAY + LONGEST_DELAY > now);
-        let first = Failures { last: now, delay: FIRST_DELAY / 2 };
+        let first = Failures { last: now, delay: first / 2 };
         let failures = self.0.entry(pod.to_owned()).or_insert(first);
         *failures = Failures { last: now, delay: (failures.delay * 2).min(LONGEST_DELAY) };
     }
@@ -55,6 +65,18 @@ mod tests {
             now = retry;
         }
         assert_eq!(delays, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 900, 900, 900]);
+    }
+
+    #[test]
+    fn unregistered_pods_are_replaced_less_and_less_often() {
+        let (mut backoff, mut now, mut delays) = (PodBackoff::default(), minute(0), vec![]);
+        for _ in 0..4 {
+            backoff.record_unregistered("gpu-0", now);
+            let retry = backoff.retry_times()["gpu-0"];
+            delays.push(retry.duration_since(now).as_mins());
+            now = retry;
+        }
+        assert_eq!(delays, [4, 8, 15, 15]);
     }
 
     #[test]

@@ -88,11 +88,12 @@ async fn plan_live(
     Ok(Some(PlannedWrites { nodeset, effects, node_mirrors, basis: Some(basis) }))
 }
 
-/// Counts failed pods that were deleted against their names: the next pod of the name backs off.
+/// Counts failed and unregistered pods that were deleted against their names: the next pod of the name backs off.
 fn record_failed_pods(nodeset: &NodeSet, report: &Report, sources: &Sources, now: Timestamp) {
     if !sources.is_deleted(nodeset) {
         sources.pod_backoff.with(nodeset, |backoff| {
             report.deleted_failed_pods.iter().for_each(|pod| backoff.record_failure(pod, now));
+            report.deleted_unregistered_pods.iter().for_each(|pod| backoff.record_unregistered(pod, now));
         });
     }
 }

@@ -15,6 +15,9 @@ pub const METADATA_CHECK: Duration = Duration::from_secs(1);
 pub const STATUS_PAUSE: Duration = Duration::from_secs(1);
 /// How long a pod may be unschedulable before the NodeSet is degraded: longer than a pod takes to terminate and free its node.
 pub const UNSCHEDULABLE_AFTER: SignedDuration = SignedDuration::from_secs(30);
+/// How long an updated worker may be ready without getting jobs from Slurm before the update counts as blocked: longer than
+/// slurmd takes to register and to answer slurmctld.
+pub const USELESS_AFTER: SignedDuration = SignedDuration::from_secs(30);
 /// How long a healthy worker may be unregistered in Slurm before it is replaced: slurmd registers within seconds.
 pub const UNREGISTERED_LIMIT: SignedDuration = SignedDuration::from_mins(2);
 
@@ -56,8 +59,8 @@ pub const MAX_REST: Duration = Duration::from_secs(10);
 /// Longest backoff after failed node lists.
 pub const MAX_BACKOFF: Duration = Duration::from_secs(15);
 
-/// Timeout of a node list. Short, so that several attempts fit into [`STALE_AFTER`].
-pub const NODE_LIST_TIMEOUT: Duration = Duration::from_secs(5);
+/// Timeout of a node list, which takes up to three requests. Short, so that several attempts fit into [`STALE_AFTER`].
+pub const NODE_LIST_TIMEOUT: Duration = Duration::from_secs(9);
 /// Timeout of every other request to slurmrestd. Lists of many jobs are long.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long slurmrestd waits for slurmctld. It goes on waiting after its client has disconnected.

@@ -1,14 +1,18 @@
 //! A worker pod with the fields that decisions depend on, parsed once from labels, annotations, spec and status.
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition};
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition, PodStatus};
 use kube::ResourceExt;
 use slinky_api::labels::{self, annotations};
 use slinky_api::v1beta1::ScalingMode;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Prefix of the pod conditions that mirror the state of the Slurm node.
 pub const STATE_PREFIX: &str = "SlurmNodeState";
+
+/// Length of the random end of a name that the API server generates.
+const RANDOM_SUFFIX: usize = 5;
 
 /// Prefix of the cause in the mark of a pod that a person had cordoned before the operator did.
 pub const PERSON_PREFIX: &str = "person,";
@@ -81,12 +85,17 @@ pub enum Phase {
 pub struct Worker {
     /// The pod as cached: trimmed to the fields that this module reads.
     pub pod: Arc<Pod>,
-    /// The scaling mode that it was created in, from its label.
+    /// The scaling mode that it was created in, from its label; without one, from its name and node. `None` if nothing
+    /// shows it.
     pub mode: Option<ScalingMode>,
     /// Its ordinal, if its name ends in one.
     pub ordinal: Option<i32>,
     /// The name of its Slurm node.
     pub slurm_name: String,
+    /// Whether it serves another Slurm cluster than its NodeSet now names, so that nothing is known about its jobs.
+    pub in_other_cluster: bool,
+    /// The addresses of the pod.
+    pub addresses: Vec<String>,
     /// The Kubernetes node that the pod is bound to.
     pub node: Option<String>,
     /// Its phase.
@@ -139,13 +148,15 @@ impl Worker {
     pub fn new(pod: Arc<Pod>) -> Self {
         let mode = mode_of(&pod);
         let (cordon, cordoned_by_person) = cordon_of(&pod);
-        let status = pod.status.clone().unwrap_or_default();
-        let conditions = status.conditions.unwrap_or_default();
+        let mut status = pod.status.clone().unwrap_or_default();
+        let conditions = status.conditions.take().unwrap_or_default();
         let mirrored = mirrored_of(&conditions);
         Self {
             mode,
             ordinal: ordinal_of(&pod.name_any()).map(|(_, ordinal)| ordinal),
             slurm_name: slurm_name_of(&pod, mode),
+            in_other_cluster: false,
+            addresses: addresses_of(&status),
             node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).filter(|name| !name.is_empty()),
             phase: phase_of(status.phase.as_deref()),
             ready: ready_of(&conditions),
@@ -172,6 +183,11 @@ impl Worker {
             uid: self.uid().to_owned(),
             version: self.pod.resource_version().unwrap_or_default(),
         }
+    }
+
+    /// The Slurm cluster that it was created for, from its label.
+    pub fn cluster(&self) -> Option<&str> {
+        self.pod.labels().get(labels::CLUSTER).map(String::as_str)
     }
 
     /// The pod's UID.
@@ -245,9 +261,34 @@ fn is_busy(mirrored: &[String]) -> bool {
 }
 
 fn mode_of(pod: &Pod) -> Option<ScalingMode> {
-    match pod.labels().get(labels::SCALING_MODE)?.as_str() {
-        "StatefulSet" => Some(ScalingMode::StatefulSet),
-        "DaemonSet" => Some(ScalingMode::DaemonSet),
+    match pod.labels().get(labels::SCALING_MODE).map(String::as_str) {
+        Some("StatefulSet") => Some(ScalingMode::StatefulSet),
+        Some("DaemonSet") => Some(ScalingMode::DaemonSet),
+        Some(_) => None,
+        None => unlabelled_mode_of(pod),
+    }
+}
+
+/// The mode of a pod that an earlier release created, without the label.
+fn unlabelled_mode_of(pod: &Pod) -> Option<ScalingMode> {
+    let is_daemon = required_node(pod).is_some();
+    let name = pod.name_any();
+    // Five random characters may all be digits.
+    let may_be_random = name.rsplit('-').next().is_some_and(|suffix| suffix.len() == RANDOM_SUFFIX);
+    match ordinal_of(&name) {
+        Some(_) if !(is_daemon && may_be_random) => Some(ScalingMode::StatefulSet),
+        Some(_) | None => is_daemon.then_some(ScalingMode::DaemonSet),
+    }
+}
+
+/// The only Kubernetes node that a pod may run on, by its affinity.
+pub fn required_node(pod: &Pod) -> Option<&str> {
+    let affinity = pod.spec.as_ref()?.affinity.as_ref()?.node_affinity.as_ref()?;
+    let terms = &affinity.required_during_scheduling_ignored_during_execution.as_ref()?.node_selector_terms;
+    let fields = terms.iter().flat_map(|term| term.match_fields.iter().flatten());
+    let mut names = fields.filter(|field| field.key == "metadata.name" && field.operator == "In");
+    match names.next()?.values.as_deref()? {
+        [node] => Some(node),
         _ => None,
     }
 }
@@ -268,9 +309,19 @@ fn slurm_name_of(pod: &Pod, mode: Option<ScalingMode>) -> String {
         return hostname.unwrap_or_default();
     }
     match spec {
-        Some(spec) if spec.host_network == Some(true) => spec.node_name.clone().unwrap_or_default(),
+        // slurmd cuts the hostname of its machine at the first dot.
+        Some(spec) if spec.host_network == Some(true) => {
+            let node = spec.node_name.as_deref().unwrap_or_default();
+            node.split('.').next().unwrap_or_default().to_owned()
+        }
         _ => hostname.unwrap_or_else(|| pod.name_any()),
     }
+}
+
+fn addresses_of(status: &PodStatus) -> Vec<String> {
+    let all = status.pod_ips.iter().flatten().map(|address| &address.ip).chain(&status.pod_ip);
+    let addresses: BTreeSet<&String> = all.filter(|address| !address.is_empty()).collect();
+    addresses.into_iter().cloned().collect()
 }
 
 fn phase_of(phase: Option<&str>) -> Phase {

@@ -23,8 +23,9 @@ pub fn merge_annotations<'a>(
 ) -> BTreeMap<String, String> {
     let mut result = merge_labels(layers);
     result.remove(annotations::LAST_APPLIED);
-    // A record about the NodeSet alone; its children would be rewritten with each change.
+    // Records about the NodeSet alone; its children would be rewritten with each change.
     result.remove(annotations::RESERVATION);
+    result.remove(annotations::CORDONED_PODS);
     result
 }
 

@@ -43,6 +43,9 @@ pub mod annotations {
     pub const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
     /// On worker pods: `true` if the Slurm node should be drained.
     pub const POD_CORDON: &str = "nodeset.slinky.slurm.net/pod-cordon";
+    /// On NodeSets: the pods that a user cordoned with [`POD_CORDON`], as a hostlist. A pod that replaces one of them is
+    /// cordoned too.
+    pub const CORDONED_PODS: &str = "nodeset.slinky.slurm.net/cordoned-pods";
     /// On worker pods: why the operator set [`POD_CORDON`]; absent if a user set it.
     pub const POD_CORDON_BY: &str = "nodeset.slinky.slurm.net/pod-cordon-by";
     /// On NodeSets in deletion: `true` to wait neither for jobs nor for Slurm.

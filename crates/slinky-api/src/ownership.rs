@@ -19,6 +19,12 @@ pub fn shared_reference<K: Resource<DynamicType = ()>>(owner: &K) -> Option<Owne
     owner.owner_ref(&()).map(|reference| OwnerReference { block_owner_deletion: Some(true), ..reference })
 }
 
+/// A reference to an owner that only retains the object: the garbage collector does not delete it with its other owners,
+/// also not in a foreground deletion of one of them. The owner's own deletion does not wait for the object.
+pub fn retaining_reference<K: Resource<DynamicType = ()>>(owner: &K) -> Option<OwnerReference> {
+    owner.owner_ref(&())
+}
+
 /// The reference to the controller of an object.
 pub fn controller_of(object: &ObjectMeta) -> Option<&OwnerReference> {
     object.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
@@ -82,6 +88,13 @@ mod tests {
         let child = owned_by(controller_reference(&restapi("old")));
         assert!(matches!(control_of(&child, &restapi("new")), Control::Foreign(owner) if owner.uid == "old"));
         assert!(is_controlled_by(&child, &restapi("old")));
+    }
+
+    #[test]
+    fn retaining_owner_neither_controls_nor_waits() {
+        let reference = retaining_reference(&restapi("u1")).unwrap();
+        assert_eq!((reference.controller, reference.block_owner_deletion), (None, None));
+        assert_eq!(control_of(&owned_by(Some(reference)), &restapi("u1")), Control::Orphan);
     }
 
     #[test]

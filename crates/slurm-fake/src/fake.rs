@@ -99,6 +99,16 @@ impl FakeSlurm {
         });
     }
 
+    /// The same for a slurmd at this address.
+    pub fn start_slurmd_at(&self, name: &str, address: &str) {
+        self.start_slurmd(name);
+        self.change(|cluster, _| {
+            if let Some(node) = cluster.nodes.get_mut(name) {
+                address.clone_into(&mut node.address);
+            }
+        });
+    }
+
     /// The slurmd with this name dies: its node is not responding after 20 s and down after 40 s.
     pub fn stop_slurmd(&self, name: &str) {
         self.change(|cluster, now| {

@@ -93,6 +93,22 @@ impl Node {
         self.hidden_job.is_some() || busy.iter().any(|state| self.is(state))
     }
 
+    /// Whether its state lets slurmctld start jobs on it.
+    pub fn accepts_jobs(&self) -> bool {
+        let out = [
+            NodeState::Down,
+            NodeState::Error,
+            NodeState::Fail,
+            NodeState::Future,
+            NodeState::Invalid,
+            NodeState::InvalidReg,
+            NodeState::NotResponding,
+            NodeState::Unknown,
+        ];
+        let is_drained = self.is(&NodeState::Drain) && !self.is(&NodeState::Undrain);
+        !is_drained && !out.iter().any(|state| self.is(state))
+    }
+
     /// Whether it is draining and no job is left on it.
     pub fn is_drained(&self) -> bool {
         self.is(&NodeState::Drain) && !self.is(&NodeState::Undrain) && !self.is_busy()
@@ -282,6 +298,22 @@ mod tests {
     #[case(&["DOWN"], false)]
     fn node_is_drained_when_draining_without_jobs(#[case] states: &[&str], #[case] drained: bool) {
         assert_eq!(node(states).is_drained(), drained);
+    }
+
+    #[rstest]
+    #[case(&["IDLE", "DYNAMIC_NORM"], true)]
+    #[case(&["MIXED"], true)]
+    #[case(&["ALLOCATED", "COMPLETING"], true)]
+    #[case(&["IDLE", "MAINTENANCE", "RESERVED"], true)]
+    #[case(&["IDLE", "DRAIN"], false)]
+    #[case(&["IDLE", "DRAIN", "UNDRAIN"], true)]
+    #[case(&["DOWN"], false)]
+    #[case(&["IDLE", "INVALID_REG"], false)]
+    #[case(&["IDLE", "NOT_RESPONDING"], false)]
+    #[case(&["IDLE", "FAIL"], false)]
+    #[case(&["UNKNOWN"], false)]
+    fn node_accepts_jobs_unless_it_is_out_of_service(#[case] states: &[&str], #[case] accepts: bool) {
+        assert_eq!(node(states).accepts_jobs(), accepts);
     }
 
     #[test]

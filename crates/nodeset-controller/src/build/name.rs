@@ -8,8 +8,12 @@ pub const LONGEST_LABEL: usize = 63;
 
 /// Checks the name of a volume or a hostname: both are a single part of a DNS name.
 pub fn check_dns_label(what: &str, name: &str) -> Result<(), BuildError> {
-    let problem = if name.contains('.') { Err("it must not contain dots") } else { check(name) };
-    name_error(what, name, problem)
+    name_error(what, name, check_hostname(name))
+}
+
+/// Checks the hostname of a pod; the error is the problem.
+pub fn check_hostname(name: &str) -> Result<(), &'static str> {
+    if name.contains('.') { Err("it must not contain dots") } else { check(name) }
 }
 
 /// Checks the name of a worker pod, which is also the value of a label.

@@ -17,6 +17,7 @@ use pod_builder::{
 use serde_json::Value;
 use slinky_api::labels::{APP_NAME, App, WORKER_TAINT, annotations, worker_labels};
 use slinky_api::names::{self, service_fqdn};
+use slinky_api::ownership::retaining_reference;
 use slinky_api::v1beta1::{Controller, NodeSet};
 
 const SLURMD_LOG: &str = "/var/log/slurm/slurmd.log";
@@ -77,7 +78,9 @@ pub fn build_template(
         main: vec![build_slurmd(nodeset, controller)?],
     };
     let user = spec.template.clone().unwrap_or_default().spec;
-    let metadata = metadata(nodeset, hashes);
+    let mut metadata = metadata(nodeset, hashes);
+    // So that a foreground deletion of the NodeSet does not delete the workers at once.
+    metadata.owner_references.get_or_insert_default().extend(retaining_reference(controller));
     let mut template = Template::build(metadata, &base, containers, "template.spec", &user)?;
     let namespace = nodeset.namespace().unwrap_or_default();
     template.require(DNS_SEARCHES, &service_fqdn(&workers, &namespace, cluster_domain));

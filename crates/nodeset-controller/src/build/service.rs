@@ -9,17 +9,18 @@ use serde_json::json;
 use slinky_api::labels::{APP_NAME, App};
 use slinky_api::names::SLURMD_PORT;
 use slinky_api::names::controller::workers_service;
-use slinky_api::v1beta1::NodeSet;
+use slinky_api::v1beta1::{Controller, NodeSet};
 
 const PORT: ComponentPort<'_> = ComponentPort { name: NodeSet::NAME, default: SLURMD_PORT };
 
 /// The Service `slurm-workers-<controller>`. `None` without a NodeSet to own it.
 pub fn build_worker_service<'a>(
     nodeset: &NodeSet,
+    controller: &Controller,
     siblings: impl IntoIterator<Item = &'a NodeSet>,
 ) -> Result<Option<RawObject<Service>>, BuildError> {
     let name = workers_service(&nodeset.spec.controller_ref.name);
-    let Some(metadata) = shared_metadata(nodeset, name, siblings) else { return Ok(None) };
+    let Some(metadata) = shared_metadata(nodeset, controller, name, siblings) else { return Ok(None) };
     let service = json!({
         "apiVersion": "v1",
         "kind": "Service",
@@ -33,11 +34,12 @@ pub fn build_worker_service<'a>(
 mod tests {
     use super::*;
     use crate::build::shared::fixture::siblings;
+    use crate::fixture::controller;
 
     #[test]
     fn service() {
         let siblings = siblings();
-        let service = build_worker_service(&siblings[0], &siblings).unwrap().unwrap();
+        let service = build_worker_service(&siblings[0], &controller(), &siblings).unwrap().unwrap();
         insta::assert_yaml_snapshot!(service.as_json());
     }
 }

@@ -1,12 +1,13 @@
 //! Metadata and selectors of objects that all NodeSets of a Slurm cluster share.
 //!
-//! They have a non-controller owner reference to each NodeSet, and are garbage-collected with the last one.
+//! They have a non-controller owner reference to each NodeSet and to the Controller, and are garbage-collected with the
+//! Controller: a foreground deletion of the last NodeSet must not take them from workers that still have jobs.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::ResourceExt;
 use slinky_api::labels::{CLUSTER, Labels};
-use slinky_api::ownership::shared_reference;
-use slinky_api::v1beta1::NodeSet;
+use slinky_api::ownership::{retaining_reference, shared_reference};
+use slinky_api::v1beta1::{Controller, NodeSet};
 use std::collections::BTreeMap;
 
 /// The labels that select the cluster's workers with this label.
@@ -18,11 +19,17 @@ pub fn worker_selector(nodeset: &NodeSet, key: &str, value: &str) -> Labels {
 /// The metadata of a shared object; `None` without a NodeSet to own it.
 pub fn shared_metadata<'a>(
     nodeset: &NodeSet,
+    controller: &Controller,
     name: String,
     siblings: impl IntoIterator<Item = &'a NodeSet>,
 ) -> Option<ObjectMeta> {
-    let owners = owners(nodeset, siblings);
-    (!owners.is_empty()).then(|| ObjectMeta {
+    let mut owners = owners(nodeset, siblings);
+    if owners.is_empty() {
+        return None;
+    }
+    let is_deleted = controller.metadata.deletion_timestamp.is_some();
+    owners.extend(retaining_reference(controller).filter(|_| !is_deleted));
+    Some(ObjectMeta {
         name: Some(name),
         namespace: nodeset.namespace(),
         owner_references: Some(owners),
@@ -81,20 +88,21 @@ pub mod fixture {
 mod tests {
     use super::fixture::{named, siblings, terminating};
     use super::*;
+    use crate::fixture::controller;
     use serde_json::json;
 
     #[test]
     fn metadata_does_not_depend_on_the_nodeset_and_the_order_of_siblings() {
         let mut siblings = siblings();
-        let metadata = shared_metadata(&siblings[0], "shared".to_owned(), &siblings);
+        let metadata = shared_metadata(&siblings[0], &controller(), "shared".to_owned(), &siblings);
         siblings.reverse();
         let alpha = named("alpha", &json!({}));
-        assert_eq!(shared_metadata(&alpha, "shared".to_owned(), &siblings), metadata);
+        assert_eq!(shared_metadata(&alpha, &controller(), "shared".to_owned(), &siblings), metadata);
     }
 
     #[test]
     fn object_without_owner_is_not_built() {
         let last = terminating("last");
-        assert_eq!(shared_metadata(&last, "shared".to_owned(), [&last]), None);
+        assert_eq!(shared_metadata(&last, &controller(), "shared".to_owned(), [&last]), None);
     }
 }

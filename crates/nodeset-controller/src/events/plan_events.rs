@@ -98,7 +98,7 @@ fn operations(observed: &Observed, plan: &Plan) -> Operations {
             Effect::Cordon { pod, cause, .. } => (pod, Choice::Marked(*cause)),
             Effect::DeletePod(removal) => (&removal.pod, Choice::Deleted(removal.why)),
             Effect::SetFinalizers { .. }
-            | Effect::AdoptPod(_)
+            | Effect::AdoptPod { .. }
             | Effect::ReleasePod(_)
             | Effect::Drain(_)
             | Effect::Uncordon { .. }

@@ -4,7 +4,7 @@ use super::grant::{ApiRequestError, Batch, RequestError};
 use super::report::{Report, WriteKind};
 use super::writes::{CONCURRENT_WRITES, concurrently};
 use crate::events::{Subject, Topic};
-use crate::plan::{DeleteReason, Effect, Evidence, PodDeletion};
+use crate::plan::{DeleteReason, Effect, Evidence, PodDeletion, registered_at};
 use crate::slurm::{ClusterKey, NodeLookup, Queries, View};
 use crate::timing::EVIDENCE_AGE;
 use crate::worker::{Cordon, PodRef, Worker};
@@ -146,8 +146,8 @@ fn is_still_planned(live: &Worker, deletion: &PodDeletion) -> bool {
     }
     match &deletion.evidence {
         Evidence::Drained(_) => matches!(live.cordon, Cordon::Ours(_)),
-        Evidence::NotNeeded => live.is_finished() || !live.started,
-        Evidence::NoRestApi | Evidence::Absent(_) => true,
+        Evidence::NotNeeded => live.is_finished() || live.node.is_none(),
+        Evidence::NoRestApi | Evidence::Absent { .. } => true,
     }
 }
 
@@ -168,6 +168,7 @@ fn report_outcome(batch: &Batch<'_>, deletion: &PodDeletion, outcome: DeleteOutc
                 report.deleted_failed_pods.push(name.clone());
             }
             if deletion.why == DeleteReason::Unregistered {
+                report.deleted_unregistered_pods.push(name.clone());
                 report.events.add(Topic::PodUnregistered, subject(String::new()));
             }
             report.events.add(Topic::PodDeleted, subject(String::new()));
@@ -226,10 +227,16 @@ impl<'a> NodeReads<'a> {
         let node = match evidence {
             Evidence::NotNeeded => return Ok(()),
             Evidence::NoRestApi => return self.prove_no_slurm(),
-            Evidence::Absent(node) | Evidence::Drained(node) => node,
+            Evidence::Absent { node, .. } | Evidence::Drained(node) => node,
         };
-        match (self.known(after).await?.lookup(node), evidence) {
-            (NodeLookup::Absent, Evidence::Absent(_)) => self.prove_absent(node).await,
+        let view = self.known(after).await?;
+        match (view.lookup(node), evidence) {
+            (NodeLookup::Absent, Evidence::Absent { addresses, .. }) => {
+                if let Some(other) = registered_at(&view, addresses) {
+                    return Err(format!("the slurmd of the pod is registered as {}", other.name));
+                }
+                self.prove_absent(node).await
+            }
             (NodeLookup::Present(found), Evidence::Drained(_)) if found.is_drained() => Ok(()),
             (lookup, _) => Err(format!("Slurm shows {node} as {lookup:?}")),
         }

@@ -33,12 +33,12 @@ pub(super) async fn set_finalizers(batch: &Batch<'_>, effects: &[Effect], report
 
 /// Adopts and releases pods.
 pub(super) async fn set_pod_controllers(batch: &Batch<'_>, effects: &[Effect], report: &mut Report) {
-    let adopts = effects.iter().any(|effect| matches!(effect, Effect::AdoptPod(_)));
+    let adopts = effects.iter().any(|effect| matches!(effect, Effect::AdoptPod { .. }));
     let may_adopt = adopts && may_adopt(batch, report).await;
     let Some(owner) = controller_reference(batch.nodeset) else { return };
     let patches = effects.iter().filter_map(|effect| {
-        let (pod, kind, owners) = if let Effect::AdoptPod(pod) = effect {
-            (pod, WriteKind::PodAdopted, may_adopt.then(|| json!([owner]))?)
+        let (pod, kind, owners) = if let Effect::AdoptPod { pod, owners } = effect {
+            (pod, WriteKind::PodAdopted, may_adopt.then(|| json!(owners))?)
         } else if let Effect::ReleasePod(pod) = effect {
             (pod, WriteKind::PodReleased, json!([{ "$patch": "delete", "uid": owner.uid }]))
         } else {
@@ -50,7 +50,7 @@ pub(super) async fn set_pod_controllers(batch: &Batch<'_>, effects: &[Effect], r
     for (pod, kind, result) in concurrently(CONCURRENT_WRITES, patches).await {
         match result {
             Ok(_) => {
-                info!(batch = %batch.id, pod = pod.name, ?kind, "Controller reference of pod changed");
+                info!(batch = %batch.id, pod = pod.name, ?kind, "Owner references of pod changed");
                 report.record(kind);
             }
             Err(error) => report.record_conditional_failure(format!("Pod {}", pod.name), &error),

@@ -23,6 +23,8 @@ pub struct Report {
     pub waits: Vec<String>,
     /// The names of finished pods that were deleted.
     pub deleted_failed_pods: Vec<String>,
+    /// The names of unregistered pods that were deleted.
+    pub deleted_unregistered_pods: Vec<String>,
     /// When to plan again at the latest, failures aside.
     pub requeue_after: Option<Duration>,
     pub(super) events: ObjectEvents,

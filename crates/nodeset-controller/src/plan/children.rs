@@ -29,7 +29,8 @@ pub struct Children {
 /// deleted.
 pub fn children(observed: &Observed, revisions: &Revisions) -> Option<Children> {
     let nodeset = observed.nodeset.as_ref();
-    if observed.controller.is_none() || nodeset.metadata.deletion_timestamp.is_some() {
+    let controller = observed.controller.as_deref()?;
+    if nodeset.metadata.deletion_timestamp.is_some() {
         return None;
     }
     let siblings = || observed.siblings.iter().map(Arc::as_ref);
@@ -43,8 +44,8 @@ pub fn children(observed: &Observed, revisions: &Revisions) -> Option<Children> 
         | RevisionStep::Delete(_) => None,
     });
     Some(Children {
-        service: build_worker_service(nodeset, siblings()).map_err(Obstacle::invalid).transpose(),
-        pdb: build_worker_pdb(nodeset, siblings()),
+        service: build_worker_service(nodeset, controller, siblings()).map_err(Obstacle::invalid).transpose(),
+        pdb: build_worker_pdb(nodeset, controller, siblings()),
         ssh_config: build_ssh_config(nodeset),
         revision,
     })

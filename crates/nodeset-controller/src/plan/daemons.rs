@@ -2,11 +2,13 @@
 
 use super::effect::DeleteReason;
 use super::fit::fit;
+use super::obstacle::NodeSetObstacle;
 use super::removal_order::removal_order;
 use super::replicas::{BURST, Disposition, Place, Replicas, finished_reason, remove_other_mode};
+use crate::build::check_hostname;
 use crate::node_facts::{NodeFacts, Nodes, expected_hostname};
 use crate::pod_backoff::RetryTimes;
-use crate::worker::{Cause, Worker};
+use crate::worker::{Cause, Worker, required_node};
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use kube::ResourceExt;
 use slinky_api::labels::POD_HOSTNAME;
@@ -44,6 +46,7 @@ pub fn daemons(
         replicas.desired = places.len();
         return replicas;
     };
+    let hostnames = Hostnames::new(nodes, spec, &places);
     for (name, node) in nodes {
         let fit = fit(spec, node);
         let present = places.get(name.as_str());
@@ -52,11 +55,15 @@ pub fn daemons(
             fit.stay && present.is_some_and(|workers| workers.iter().any(|worker| !worker.terminating));
         replicas.desired += usize::from(fit.run || is_kept);
         match present {
-            None if fit.run && replicas.missing.len() < BURST => {
-                replicas.missing.push(Place::Node(name.clone()));
+            None if !fit.run => {}
+            None => match hostnames.check(node) {
+                Ok(_) if replicas.missing.len() < BURST => replicas.missing.push(Place::Node(name.clone())),
+                Ok(_) => {}
+                Err(unusable) => replicas.unusable_hostnames.push(unusable),
+            },
+            Some(workers) if fit.stay => {
+                keep_one(&mut replicas, workers, hostnames.check(node), retry_times);
             }
-            None => {}
-            Some(workers) if fit.stay => keep_one(&mut replicas, workers, node, retry_times),
             Some(workers) => {
                 let running = workers.iter().filter(|worker| !worker.terminating);
                 running.for_each(|worker| replicas.remove(worker));
@@ -66,8 +73,15 @@ pub fn daemons(
     replicas
 }
 
-/// Keeps one of the workers of a Kubernetes node.
-fn keep_one(replicas: &mut Replicas, workers: &[&Worker], node: &NodeFacts, retry_times: &RetryTimes) {
+/// Keeps one of the workers of a Kubernetes node. One with another hostname than the desired one is replaced, if that can
+/// be used.
+fn keep_one(
+    replicas: &mut Replicas,
+    workers: &[&Worker],
+    hostname: Result<String, NodeSetObstacle>,
+    retry_times: &RetryTimes,
+) {
+    let hostname = hostname.map_err(|unusable| replicas.unusable_hostnames.push(unusable)).ok();
     let mut running = vec![];
     for worker in workers.iter().filter(|worker| !worker.terminating) {
         if worker.is_finished() {
@@ -78,7 +92,7 @@ fn keep_one(replicas: &mut Replicas, workers: &[&Worker], node: &NodeFacts, retr
                     retry_times.get(&worker.name()).copied(),
                 ),
             );
-        } else if worker.pod.labels().get(POD_HOSTNAME) != Some(&expected_hostname(node)) {
+        } else if hostname.as_ref().is_some_and(|hostname| hostname_of(worker) != Some(hostname)) {
             replicas.set(worker, Disposition::Remove(Cause::Update, DeleteReason::Renamed));
         } else {
             running.push(*worker);
@@ -93,18 +107,45 @@ fn keep_one(replicas: &mut Replicas, workers: &[&Worker], node: &NodeFacts, retr
     }
 }
 
+/// Which Kubernetes node each hostname belongs to. Two slurmds with one name would take each other's jobs.
+struct Hostnames<'a>(BTreeMap<String, &'a str>);
+
+impl<'a> Hostnames<'a> {
+    /// A hostname belongs to the node whose worker has it, else to the first node by name.
+    fn new(nodes: &'a Nodes, spec: &PodSpec, places: &BTreeMap<&str, Vec<&Worker>>) -> Self {
+        let mut owners = BTreeMap::new();
+        for (name, node) in nodes {
+            let hostname = expected_hostname(node);
+            let workers = places.get(name.as_str());
+            if workers.into_iter().flatten().any(|worker| hostname_of(worker) == Some(&hostname)) {
+                owners.insert(hostname, name.as_str());
+            } else if workers.is_some() || fit(spec, node).run {
+                owners.entry(hostname).or_insert(name.as_str());
+            }
+        }
+        Self(owners)
+    }
+
+    /// The hostname for a node, unless it is invalid or belongs to another node.
+    fn check(&self, node: &NodeFacts) -> Result<String, NodeSetObstacle> {
+        let hostname = expected_hostname(node);
+        let problem = match self.0.get(&hostname) {
+            Some(owner) if *owner != node.name => format!("Kubernetes node {owner} has it too"),
+            _ => match check_hostname(&hostname) {
+                Ok(()) => return Ok(hostname),
+                Err(problem) => problem.to_owned(),
+            },
+        };
+        Err(NodeSetObstacle::Hostname { node: node.name.clone(), hostname, problem })
+    }
+}
+
+fn hostname_of(worker: &Worker) -> Option<&String> {
+    worker.pod.labels().get(POD_HOSTNAME)
+}
+
 /// The Kubernetes node that a pod is bound to, or created for.
 pub fn target_of(pod: &Pod) -> Option<&str> {
-    let spec = pod.spec.as_ref()?;
-    if let Some(node) = spec.node_name.as_deref().filter(|name| !name.is_empty()) {
-        return Some(node);
-    }
-    let affinity = spec.affinity.as_ref()?.node_affinity.as_ref()?;
-    let terms = &affinity.required_during_scheduling_ignored_during_execution.as_ref()?.node_selector_terms;
-    let fields = terms.iter().flat_map(|term| term.match_fields.iter().flatten());
-    let mut names = fields.filter(|field| field.key == "metadata.name" && field.operator == "In");
-    match names.next()?.values.as_deref()? {
-        [node] => Some(node),
-        _ => None,
-    }
+    let bound = pod.spec.as_ref()?.node_name.as_deref().filter(|name| !name.is_empty());
+    bound.or_else(|| required_node(pod))
 }

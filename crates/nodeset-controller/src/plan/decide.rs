@@ -2,15 +2,17 @@
 
 use super::fit::invalid_requirement;
 use super::lifecycle::{Lifecycle, LifecycleDecision};
-use super::membership::{Membership, membership};
+use super::membership::{Membership, is_orphaning, membership};
 use super::mirror::Mirrors;
 use super::obstacle::{MAX_NODES, NodeSetObstacle};
+use super::registration::UnexplainedNodes;
 use super::replicas::{Disposition, Place, Replicas};
 use super::reservation::Schedule;
-use super::update::{Allowance, Update};
+use super::update::{Allowance, Update, UpdateWaits};
 use super::{
     DeleteReason, DeletionWait, Effect, NewPod, Obstacle, Pins, Plan, PodMirror, Revisions, WaitFor, Waiting,
-    children, claims, daemons, finalizers, job_state, metadata, pins, records, replicas, revision, update,
+    children, claims, cordons, daemons, finalizers, job_state, metadata, pins, records, replicas, revision,
+    update,
 };
 use crate::build::{
     BuildError, Hashes, WorkerTemplate, build_claims, build_daemon_pod, build_numbered_pod,
@@ -31,21 +33,33 @@ use std::time::Duration;
 pub fn plan(observed: &Observed, now: Timestamp) -> Plan {
     let nodeset = observed.nodeset.as_ref();
     // The existing workers, and the template for new ones.
-    let Membership { mut workers, effects: adoptions } = membership(nodeset, &observed.pods);
+    let Membership { mut workers, effects: adoptions } = membership(observed);
     job_state::update_job_state_from_slurm(&mut workers, &observed.slurm);
     let revisions = revisions(observed, &workers);
     let min_ready = SignedDuration::from_secs(nodeset.spec.min_ready_seconds.unwrap_or_default().into());
     let (template, mut obstacles) = template_and_obstacles(observed);
     // Which workers stay, which are removed, which are missing.
-    let (replicas, invalid) =
-        replicas(observed, &workers, template.as_ref(), &revisions.hash, (min_ready, now));
+    let unexplained = UnexplainedNodes::new(&observed.slurm, &workers);
+    let chosen = choose_replicas(
+        observed,
+        &workers,
+        template.as_ref(),
+        &revisions.hash,
+        &unexplained,
+        (min_ready, now),
+    );
+    let (replicas, mut update_waits) = chosen;
     let claims = claims::decide(observed, &workers, |worker| {
         matches!(replicas.disposition(worker), Disposition::Remove(_, DeleteReason::Surplus))
     });
     let contested = claims.contested.into_iter().map(NodeSetObstacle::Contested);
-    obstacles.extend(contested.chain(invalid).map(Obstacle::Specific));
+    let specific = contested.chain(in_other_cluster(nodeset, &workers)).chain(invalid_replicas(nodeset));
+    obstacles.extend(specific.map(Obstacle::Specific));
     // How workers are drained and deleted, where new ones run, and the reservation for an update.
-    let lifecycle = lifecycle(observed, &workers, &replicas, min_ready, now);
+    let cordoned_pods = cordons::recorded(nodeset);
+    let mut lifecycle =
+        decide_lifecycle(observed, &workers, &replicas, &unexplained, &cordoned_pods, (min_ready, now));
+    lifecycle.waiting.append(&mut update_waits.waiting);
     let pod_spec = template.as_ref().map(WorkerTemplate::pod_spec);
     let pins = pins::pins(nodeset, &workers, &observed.nodes, pod_spec);
     let schedule =
@@ -55,10 +69,13 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan {
     obstacles.extend(unscheduled.map(Obstacle::Specific));
     // The finalizer must be set before the first pod is created: it keeps the NodeSet until its pods are deleted.
     let deletion = is_deleting(nodeset).then(|| finalizers::deletion_wait(observed, &workers));
-    let metadata = metadata::metadata_change(observed, &reservation);
+    let cordoned = cordons::record_change(nodeset, &workers, &replicas);
+    let metadata = metadata::metadata_change(observed, &reservation, cordoned);
     let lacks_finalizer = metadata.as_ref().is_some_and(|change| change.finalizers.is_some());
     let template = template.as_ref().filter(|_| !lacks_finalizer && deletion.is_none());
-    let creates = creates(observed, template, &replicas, &revisions.hash, pins.as_ref(), &mut obstacles);
+    let mut creates = creates(observed, template, &replicas, &revisions.hash, pins.as_ref(), &mut obstacles);
+    cordons::keep_cordoned(&mut creates, &cordoned_pods);
+    obstacles.extend(replicas.unusable_hostnames.into_iter().map(Obstacle::Specific));
     let pods = adoptions.into_iter().chain(creates).chain(lifecycle.effects);
     let effects = match deletion {
         None if observed.controller.is_none() => vec![],
@@ -71,17 +88,19 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan {
     };
     // Mirrors, and the next reconcile.
     let mirrors = Mirrors::new(observed, now);
+    let mirrored: &[Worker] = if is_orphaning(observed) { &[] } else { &workers };
     let requeue_after = requeue_after(&workers, &lifecycle.waiting, &observed.slurm, min_ready, now);
     Plan {
         children: children::children(observed, &revisions),
         desired: replicas.desired,
         min_ready,
         metadata,
-        pod_mirrors: pod_mirrors(&mirrors, &workers, &effects),
+        pod_mirrors: pod_mirrors(&mirrors, mirrored, &effects),
         effects,
-        node_mirrors: mirrors.slurm_nodes(&workers),
-        requeue_after: [requeue_after, mirrors.protect_after(&workers)].into_iter().flatten().min(),
+        node_mirrors: mirrors.slurm_nodes(mirrored),
+        requeue_after: [requeue_after, mirrors.protect_after(mirrored)].into_iter().flatten().min(),
         waiting: lifecycle.waiting,
+        useless: update_waits.useless,
         deletion,
         reservation: reservation.status,
         pins,
@@ -105,17 +124,20 @@ fn template_and_obstacles(observed: &Observed) -> (Option<WorkerTemplate>, Vec<O
 }
 
 /// Decides how each worker is drained, deleted or resumed.
-fn lifecycle(
+fn decide_lifecycle(
     observed: &Observed,
     workers: &[Worker],
     replicas: &Replicas,
-    min_ready: SignedDuration,
-    now: Timestamp,
+    unexplained: &UnexplainedNodes<'_>,
+    cordoned_pods: &BTreeSet<String>,
+    (min_ready, now): (SignedDuration, Timestamp),
 ) -> LifecycleDecision {
     let nodeset = &observed.nodeset;
     let lifecycle = Lifecycle {
         namespace: &nodeset.namespace().unwrap_or_default(),
         slurm: &observed.slurm,
+        unexplained,
+        cordoned_pods,
         nodes: &observed.nodes,
         propagated_conditions: &observed.propagated_conditions,
         allowance: Allowance::of(nodeset, replicas.desired),
@@ -160,47 +182,78 @@ fn revisions(observed: &Observed, workers: &[Worker]) -> Revisions {
     revision::decide(&observed.nodeset, &observed.revisions, &data, &in_use, hash)
 }
 
-/// Which workers stay, are removed or are missing: first by count and placement, then by rollout. With an obstacle if
-/// the desired number is invalid.
-fn replicas(
+/// The desired number of workers with ordinals; `None` if it is invalid. The API server refuses negative numbers, unless
+/// its schema is older.
+fn desired_replicas(nodeset: &NodeSet) -> Option<usize> {
+    usize::try_from(nodeset.spec.replicas).ok().filter(|desired| *desired <= MAX_NODES)
+}
+
+fn invalid_replicas(nodeset: &NodeSet) -> Option<NodeSetObstacle> {
+    let is_invalid = nodeset.spec.scaling_mode == ScalingMode::StatefulSet
+        && desired_replicas(nodeset).is_none()
+        && !is_deleting(nodeset);
+    is_invalid.then_some(NodeSetObstacle::Replicas(nodeset.spec.replicas))
+}
+
+/// The workers that serve another cluster than the NodeSet names.
+fn in_other_cluster(nodeset: &NodeSet, workers: &[Worker]) -> Option<NodeSetObstacle> {
+    let others: Vec<_> = workers.iter().filter(|worker| worker.in_other_cluster).collect();
+    let first = others.first()?;
+    Some(NodeSetObstacle::OtherCluster {
+        old: first.cluster().unwrap_or_default().to_owned(),
+        new: nodeset.spec.controller_ref.name.clone(),
+        count: others.len(),
+        pod: first.name(),
+    })
+}
+
+/// Which workers stay, are removed or are missing: first by count and placement, then by rollout.
+fn choose_replicas(
     observed: &Observed,
     workers: &[Worker],
     template: Option<&WorkerTemplate>,
     hash: &str,
+    unexplained: &UnexplainedNodes<'_>,
     (min_ready, now): (SignedDuration, Timestamp),
-) -> (Replicas, Option<NodeSetObstacle>) {
+) -> (Replicas, UpdateWaits) {
     let nodeset = observed.nodeset.as_ref();
     if is_deleting(nodeset) {
-        return (replicas::remove_all(workers), None);
+        let replicas = if finalizers::is_force_deleted(nodeset) {
+            replicas::delete_all(workers)
+        } else {
+            replicas::remove_all(workers)
+        };
+        return (replicas, UpdateWaits::default());
     }
     if observed.controller.is_none() {
-        return (Replicas { desired: workers.len(), ..Replicas::default() }, None);
+        let replicas = Replicas { desired: workers.len(), ..Replicas::default() };
+        return (replicas, UpdateWaits::default());
     }
     let mut replicas = match nodeset.spec.scaling_mode {
-        ScalingMode::StatefulSet => {
-            let desired = usize::try_from(nodeset.spec.replicas).unwrap_or_default();
-            if desired > MAX_NODES {
-                return (Replicas::undecided(workers), Some(NodeSetObstacle::Replicas(desired)));
-            }
-            replicas::numbered(workers, desired, &observed.retry_times)
-        }
+        ScalingMode::StatefulSet => match desired_replicas(nodeset) {
+            Some(desired) => replicas::numbered(workers, desired, &observed.retry_times),
+            None => return (Replicas::undecided(workers), UpdateWaits::default()),
+        },
         ScalingMode::DaemonSet => {
             let spec = template.map(WorkerTemplate::pod_spec);
             daemons::daemons(workers, &observed.nodes, spec, &observed.retry_times)
         }
     };
     if template.is_some() {
-        let slurm = &observed.slurm;
+        let (slurm, retry_times) = (&observed.slurm, &observed.retry_times);
         let allowance = Allowance::of(nodeset, replicas.desired);
-        Update { nodeset, workers, hash, slurm, allowance, min_ready, now }.choose(&mut replicas);
+        let update =
+            Update { nodeset, workers, hash, slurm, unexplained, retry_times, allowance, min_ready, now };
+        let waits = update.choose(&mut replicas);
+        (replicas, waits)
     } else {
         // The number of workers does not depend on the template; node fit and outdated revisions do.
         let is_daemon_set = nodeset.spec.scaling_mode == ScalingMode::DaemonSet;
         let undecidable =
             if is_daemon_set { [Cause::Update, Cause::ScaleIn].as_slice() } else { &[Cause::Update] };
         replicas.leave_undecided(workers, undecidable);
+        (replicas, UpdateWaits::default())
     }
-    (replicas, None)
 }
 
 /// The pods to create, none without `template`. A pod that cannot be built does not block the others.
@@ -253,7 +306,7 @@ fn new_pod(
 }
 
 /// When to reconcile again although no watched object changed: a worker becomes available, its backoff ends, or it has
-/// been unregistered for too long.
+/// got no jobs for too long.
 fn requeue_after(
     workers: &[Worker],
     waiting: &[Waiting],
@@ -267,9 +320,8 @@ fn requeue_after(
         .filter_map(|worker| worker.ready?.since.map(|since| min_ready - now.duration_since(since)));
     let retries = waiting.iter().filter_map(|waiting| match waiting.for_ {
         WaitFor::Backoff(time) => Some(time.duration_since(now)),
-        WaitFor::Drain | WaitFor::Slurm | WaitFor::LostJob | WaitFor::Others => None,
+        WaitFor::Drain | WaitFor::Slurm | WaitFor::LostJob | WaitFor::OtherName | WaitFor::Others => None,
     });
-    let unregistered = update::next_unregistered(workers, slurm, now);
-    let next = available.chain(retries).chain(unregistered).min()?;
+    let next = available.chain(retries).chain(update::next_useless(workers, slurm, now)).min()?;
     Some(Duration::from_secs(1) + Duration::try_from(next).unwrap_or_default())
 }

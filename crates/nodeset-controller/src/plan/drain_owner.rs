@@ -7,6 +7,9 @@ use slurm_rest::{Node, NodeState};
 
 /// The reason that slurmctld gives a node that it set down because its slurmd did not respond.
 const NOT_RESPONDING: &str = "Not responding";
+/// The reason that slurmctld gives a node that it set down because its slurmd registered from a machine that booted since
+/// the last registration: it rebooted, or the worker was replaced and runs on another machine.
+const REBOOTED: &str = "Node unexpectedly rebooted";
 
 /// The write that puts the node of a kept worker back in service, if the operator took it out.
 pub fn undo(worker: &Worker, node: &Node) -> Option<Undo> {
@@ -27,13 +30,16 @@ pub fn undo(worker: &Worker, node: &Node) -> Option<Undo> {
             _ => None,
         };
     }
-    // Down because its previous pod was deleted, and a new pod has started since.
-    let replaced = worker
-        .containers_started_at
-        .zip(node.reason_changed_at)
-        .is_some_and(|(started, down)| started >= down);
-    let not_responding = down && !drained && node.reason.contains(NOT_RESPONDING) && !is_foreign(node);
-    (not_responding && replaced && has_registered_since(node)).then_some(Undo::Resume(name))
+    let was_replaced = match (slurmctlds_reason(node), worker.containers_started_at) {
+        // Down because its previous pod was deleted, and a new pod has started since.
+        (Some(NOT_RESPONDING), Some(started)) => {
+            node.reason_changed_at.is_some_and(|down| started >= down) && has_registered_since(node)
+        }
+        // After a reboot of its machine the containers of a pod are restarted, and have no start time here.
+        (Some(_), Some(_)) => !node.is(&NodeState::NotResponding),
+        (None, _) | (_, None) => false,
+    };
+    (down && !drained && was_replaced).then_some(Undo::Resume(name))
 }
 
 /// Whether a slurmd registered that started after the reason was set.
@@ -41,20 +47,23 @@ fn has_registered_since(node: &Node) -> bool {
     node.slurmd_start_time.zip(node.reason_changed_at).is_some_and(|(started, changed)| started >= changed)
 }
 
-/// Whether the operator may drain the node: the reason is empty or ours, and slurmctld did not set it down as not
-/// responding.
+/// Whether the operator may drain the node: the reason is empty or ours, and slurmctld did not set it down by itself.
 pub fn may_drain(node: &Node) -> bool {
     (node.reason.is_empty() || is_ours(&node.reason))
-        && !(node.is(&NodeState::Down) && node.reason.contains(NOT_RESPONDING))
+        && !(node.is(&NodeState::Down) && slurmctlds_reason(node).is_some())
 }
 
 /// Whether the reason of a node is neither ours nor slurmctld's own. slurmctld appends its reason to that of a drain;
 /// once the drain is lifted, the whole text counts as its own.
 pub fn is_foreign(node: &Node) -> bool {
     let reason = node.reason.as_str();
-    let is_slurmctlds =
-        if has_drain(node) { reason == NOT_RESPONDING } else { reason.ends_with(NOT_RESPONDING) };
+    let is_slurmctlds = slurmctlds_reason(node).is_some_and(|own| !has_drain(node) || reason == own);
     !(reason.is_empty() || is_ours(reason) || is_slurmctlds)
+}
+
+/// The reason that slurmctld set or appended when it set the node down by itself.
+fn slurmctlds_reason(node: &Node) -> Option<&'static str> {
+    [NOT_RESPONDING, REBOOTED].into_iter().find(|own| node.reason.ends_with(own))
 }
 
 /// Whether the node is drained and not being undrained.

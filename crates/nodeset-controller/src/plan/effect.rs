@@ -16,8 +16,13 @@ pub enum Effect {
         /// All remaining finalizers.
         finalizers: Vec<String>,
     },
-    /// Makes the NodeSet the controller of a pod that has none.
-    AdoptPod(PodRef),
+    /// Adds owners to a pod: the NodeSet as its controller, and the Controller of its cluster.
+    AdoptPod {
+        /// The pod.
+        pod: PodRef,
+        /// The references to them.
+        owners: Vec<OwnerReference>,
+    },
     /// Releases a pod that the NodeSet controls but does not select.
     ReleasePod(PodRef),
     /// Creates the missing claims of a pod, then the pod.
@@ -127,13 +132,18 @@ pub struct PodDeletion {
 /// What a read of Slurm inside the batch must show before a pod is deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Evidence {
-    /// Nothing: its slurmd never started, or has exited.
+    /// Nothing: no kubelet was to run it, or its slurmd has exited.
     NotNeeded,
     /// No RestApi is configured, still.
     NoRestApi,
-    /// This node does not exist.
-    Absent(String),
-    /// This node is drained and has no job.
+    /// This node does not exist, and no slurmd at these addresses is registered under another name.
+    Absent {
+        /// The node.
+        node: String,
+        /// The addresses of the pod.
+        addresses: Vec<String>,
+    },
+    /// This node is drained, and no job holds it.
     Drained(String),
 }
 

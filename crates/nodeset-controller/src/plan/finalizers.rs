@@ -6,6 +6,7 @@
 //! removable.
 
 use super::effect::Effect;
+use super::membership::is_orphaning;
 use super::reservation::reservation_name;
 use crate::observe::{Observed, is_partition_defined_elsewhere, is_partition_unwanted};
 use crate::slurm::View;
@@ -82,7 +83,7 @@ fn is_set(nodeset: &NodeSet, annotation: &str) -> bool {
     nodeset.annotations().get(annotation).is_some_and(|value| value == TRUE)
 }
 
-/// Whether an annotation forces the deletion of a NodeSet without waiting for workers and jobs.
+/// Whether an annotation forces the deletion of a NodeSet and its workers, whatever jobs they have.
 pub fn is_force_deleted(nodeset: &NodeSet) -> bool {
     is_set(nodeset, annotations::FORCE_DELETE)
 }
@@ -92,11 +93,15 @@ pub fn deletion_wait(observed: &Observed, workers: &[Worker]) -> DeletionWait {
     let nodeset = &observed.nodeset;
     let cluster =
         observed.controller.as_ref().filter(|controller| controller.metadata.deletion_timestamp.is_none());
-    if is_force_deleted(nodeset) || cluster.is_none() {
+    // The workers are garbage-collected with the Controller, or stay.
+    if cluster.is_none() || is_orphaning(observed) {
         return DeletionWait::Nothing;
     }
-    if !workers.is_empty() {
-        return DeletionWait::Workers(workers.len());
+    let is_forced = is_force_deleted(nodeset);
+    match workers.iter().filter(|worker| !(is_forced && worker.terminating)).count() {
+        0 if is_forced => return DeletionWait::Nothing,
+        0 => {}
+        count => return DeletionWait::Workers(count),
     }
     let jobs = match &observed.slurm {
         View::NoRestApi => return DeletionWait::Nothing,

@@ -9,7 +9,7 @@ use crate::pod_backoff::RetryTimes;
 use crate::slurm::{Jobs, Known, Snapshot, View};
 use serde_json::{Value, json};
 use slinky_api::labels::{REVISION_HASH, WORKERS_FINALIZER, selector_labels};
-use slinky_api::ownership::controller_reference;
+use slinky_api::ownership::{controller_reference, retaining_reference};
 use slurm_rest::{Deadline, Node};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -66,11 +66,13 @@ impl Fixture {
 
     /// With this worker, or with this worker replaced.
     pub fn worker(mut self, name: &str, change: &Value) -> Self {
-        let owner = controller_reference(self.observed.nodeset.as_ref()).unwrap();
+        let cluster = self.observed.controller.as_deref().and_then(retaining_reference);
+        let owners: Vec<_> =
+            controller_reference(self.observed.nodeset.as_ref()).into_iter().chain(cluster).collect();
         let mut labels = json!(selector_labels(self.observed.nodeset.as_ref()));
         labels[REVISION_HASH] = json!(self.hash);
         let mut base = json!({
-            "metadata": { "labels": labels, "ownerReferences": [owner] },
+            "metadata": { "labels": labels, "ownerReferences": owners },
             "status": {
                 "containerStatuses": [{ "name": "slurmd", "image": "", "imageID": "", "ready": true, "restartCount": 0,
                     "state": { "running": {} } }],
@@ -112,6 +114,11 @@ impl Fixture {
         self.snapshot(|snapshot| {
             snapshot.nodes.remove(name);
         })
+    }
+
+    /// With a job that holds this Slurm node although its state does not show it.
+    pub fn hidden_job(self, node: &str, job: &str) -> Self {
+        self.snapshot(|snapshot| snapshot.nodes.get_mut(node).unwrap().hidden_job = Some(job.to_owned()))
     }
 
     /// With a job on this Slurm node that ends by `deadline`.
@@ -181,7 +188,7 @@ impl Fixture {
 pub fn summarize(effect: &Effect) -> String {
     match effect {
         Effect::SetFinalizers { finalizers } => format!("set finalizers {finalizers:?}"),
-        Effect::AdoptPod(pod) => format!("adopt {}", pod.name),
+        Effect::AdoptPod { pod, .. } => format!("adopt {}", pod.name),
         Effect::ReleasePod(pod) => format!("release {}", pod.name),
         Effect::CreatePod(new) => format!("create {}", new.name),
         Effect::Cordon { pod, cause, drain, .. } => {
@@ -199,7 +206,7 @@ pub fn summarize(effect: &Effect) -> String {
             let evidence = match &deletion.evidence {
                 Evidence::NotNeeded => "no evidence needed",
                 Evidence::NoRestApi => "no slurm",
-                Evidence::Absent(_) => "absent",
+                Evidence::Absent { .. } => "absent",
                 Evidence::Drained(_) => "drained",
             };
             format!("delete {} ({:?}, {evidence})", deletion.pod.name, deletion.why)

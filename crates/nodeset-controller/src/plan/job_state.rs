@@ -1,5 +1,6 @@
 //! Whether a worker has jobs, and until when. Pod annotations lag behind, so live Slurm data takes precedence.
 
+use super::registration::lookup;
 use crate::slurm::{NodeLookup, View};
 use crate::worker::{JobState, Worker};
 use jiff::Timestamp;
@@ -15,19 +16,10 @@ pub enum JobEnd {
     Known(Option<Timestamp>),
 }
 
-/// The Slurm node of a worker.
-pub fn lookup<'v>(slurm: &'v View, worker: &Worker) -> NodeLookup<'v> {
-    if worker.was_registered() {
-        slurm.lookup_registered(&worker.slurm_name)
-    } else {
-        slurm.lookup(&worker.slurm_name)
-    }
-}
-
 /// When the jobs of a worker end, according to Slurm.
 pub fn job_end(slurm: &View, worker: &Worker) -> JobEnd {
     let Some(snapshot) = slurm.snapshot() else { return JobEnd::Unknown };
-    match (slurm.lookup(&worker.slurm_name), &snapshot.jobs) {
+    match (lookup(slurm, worker), &snapshot.jobs) {
         (NodeLookup::Present(node), None) if !node.is_busy() => JobEnd::Known(None),
         (NodeLookup::Present(_), Some(jobs)) => {
             let deadline = jobs.deadlines.get(&worker.slurm_name).map(|deadline| match deadline {
@@ -48,7 +40,7 @@ fn far_future() -> Timestamp {
 /// Overrides the job state from pod annotations with live Slurm data.
 pub fn update_job_state_from_slurm(workers: &mut [Worker], slurm: &View) {
     for worker in workers {
-        let NodeLookup::Present(node) = slurm.lookup(&worker.slurm_name) else { continue };
+        let NodeLookup::Present(node) = lookup(slurm, worker) else { continue };
         let without_end = if node.is_busy() { JobState::UnknownEnd } else { JobState::None };
         worker.job_state = match job_end(slurm, worker) {
             JobEnd::Known(deadline) => deadline.map_or(without_end, JobState::Until),

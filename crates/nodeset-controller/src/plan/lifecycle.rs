@@ -4,10 +4,11 @@
 use super::drain_owner::{drain, may_drain, undo};
 use super::drain_reason;
 use super::effect::{DeleteReason, Drain, Effect, Evidence, PodDeletion, Undo};
-use super::job_state::lookup;
+use super::registration::{UnexplainedNodes, lookup};
 use super::removal_order::removal_order;
 use super::replicas::{BURST, Disposition, Replicas};
 use super::update::Allowance;
+use super::waiting::{WaitFor, Waiting};
 use crate::node_facts::Nodes;
 use crate::slurm::{NodeLookup, View};
 use crate::worker::{Cause, Cordon, Worker};
@@ -20,6 +21,10 @@ pub struct Lifecycle<'a> {
     pub namespace: &'a str,
     /// The state of Slurm.
     pub slurm: &'a View,
+    /// Slurm nodes that a worker may run under another name.
+    pub unexplained: &'a UnexplainedNodes<'a>,
+    /// The pods that are recorded as cordoned by a person.
+    pub cordoned_pods: &'a BTreeSet<String>,
     /// The Kubernetes nodes.
     pub nodes: &'a Nodes,
     /// Condition types of Kubernetes nodes that are copied into the drain reason of a cordoned node.
@@ -43,30 +48,6 @@ pub struct LifecycleDecision {
     pub effects: Vec<Effect>,
     /// Workers that should be removed and cannot be yet.
     pub waiting: Vec<Waiting>,
-}
-
-/// A worker that should be removed and cannot be yet.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Waiting {
-    /// Pod name.
-    pub pod: String,
-    /// What it waits for.
-    pub for_: WaitFor,
-}
-
-/// What the removal of a worker waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum WaitFor {
-    /// The Slurm node to be drained, and its jobs to end.
-    Drain,
-    /// Slurm to answer.
-    Slurm,
-    /// An administrator: the worker had a job when its Slurm node record was lost.
-    LostJob,
-    /// Other workers to be available.
-    Others,
-    /// The end of the backoff after a failure.
-    Backoff(Timestamp),
 }
 
 impl Lifecycle<'_> {
@@ -138,16 +119,17 @@ impl Lifecycle<'_> {
         deletes: &mut DeleteBudget,
         decision: &mut LifecycleDecision,
     ) {
-        let (name, lookup) = (worker.slurm_name.clone(), self.lookup(worker));
-        // slurmd may register before the pod status reports a started container, unless another pod runs this Slurm
-        // node.
-        let may_run = matches!(lookup, NodeLookup::Present(_)) && !usage.runs_elsewhere(worker);
-        if !worker.started && !worker.was_registered() && !may_run {
+        // A bound pod may run, and have a job, before its status reports a started container, unless another pod runs
+        // its Slurm node.
+        if worker.node.is_none() || !worker.was_registered() && usage.runs_elsewhere(worker) {
             return deletes.push(worker, Evidence::NotNeeded, why, decision);
         }
-        match lookup {
+        match self.lookup(worker) {
             NodeLookup::Unknown => decision.wait(worker, WaitFor::Slurm),
             NodeLookup::Absent if worker.was_busy() => decision.wait(worker, WaitFor::LostJob),
+            NodeLookup::Absent if worker.started && self.unexplained.run_by(worker).is_some() => {
+                decision.wait(worker, WaitFor::OtherName);
+            }
             NodeLookup::Absent if matches!(self.slurm, View::NoRestApi) => {
                 // A worker was registered before, so slurmctld may still run, and newer workers may have jobs that
                 // cannot be listed.
@@ -161,7 +143,9 @@ impl Lifecycle<'_> {
                 decision.effects.push(cordon(worker, cause, None));
             }
             NodeLookup::Absent => {
-                self.delete(worker, Evidence::Absent(name), (cause, why), deletes, decision);
+                let evidence =
+                    Evidence::Absent { node: worker.slurm_name.clone(), addresses: worker.addresses.clone() };
+                self.delete(worker, evidence, (cause, why), deletes, decision);
             }
             NodeLookup::Present(node) => {
                 let drain = drain(node, &drain_reason::pending_termination(self.namespace, &worker.name()));
@@ -169,7 +153,8 @@ impl Lifecycle<'_> {
                     decision.effects.push(cordon(worker, cause, drain));
                     decision.wait(worker, WaitFor::Drain);
                 } else if node.is_drained() {
-                    self.delete(worker, Evidence::Drained(name), (cause, why), deletes, decision);
+                    let evidence = Evidence::Drained(worker.slurm_name.clone());
+                    self.delete(worker, evidence, (cause, why), deletes, decision);
                 } else {
                     decision.wait(worker, WaitFor::Drain);
                 }
@@ -186,6 +171,11 @@ impl Lifecycle<'_> {
         deletes: &mut DeleteBudget,
         decision: &mut LifecycleDecision,
     ) {
+        // The cordon must outlive the pod; the record of it is written first.
+        if worker.cordoned_by_person && cause == Cause::Update && !self.cordoned_pods.contains(&worker.name())
+        {
+            return decision.wait(worker, WaitFor::Drain);
+        }
         let at_once = self.is_scheduled && why == DeleteReason::Outdated;
         if cause == Cause::Update && !at_once && worker.is_serving(self.min_ready, self.now) {
             if deletes.available <= self.allowance.floor() {

@@ -1,14 +1,21 @@
 //! Which pods belong to a NodeSet: by controller reference, or by labels and name for orphans.
+//!
+//! The Controller of the Slurm cluster owns the workers too. In a foreground deletion of the NodeSet the garbage collector
+//! deletes at once what the NodeSet alone owns, whatever finalizers it has; from a worker it only removes the reference to
+//! the NodeSet, and the worker is drained first.
 
 use super::Effect;
+use crate::observe::Observed;
 use crate::worker::{Worker, ordinal_of};
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::ResourceExt;
 use slinky_api::labels::selector_labels;
-use slinky_api::ownership::{Control, control_of};
+use slinky_api::ownership::{Control, control_of, controller_reference, retaining_reference};
 use slinky_api::v1beta1::{NodeSet, ScalingMode};
-use std::sync::Arc;
+
+/// The finalizer that the API server sets in a deletion that leaves the dependents as they are.
+const ORPHAN_FINALIZER: &str = "orphan";
 
 /// The workers of a NodeSet, with the adoptions and releases.
 pub struct Membership {
@@ -19,20 +26,32 @@ pub struct Membership {
 }
 
 /// Selects the workers among the pods.
-pub fn membership(nodeset: &NodeSet, pods: &[Arc<Pod>]) -> Membership {
-    let mut workers = vec![];
-    let mut effects = vec![];
-    let mut pods: Vec<_> = pods.iter().collect();
+pub fn membership(observed: &Observed) -> Membership {
+    let nodeset = observed.nodeset.as_ref();
+    let is_deleting = nodeset.metadata.deletion_timestamp.is_some();
+    let owners = Owners::new(observed);
+    let (mut workers, mut effects) = (vec![], vec![]);
+    let mut pods: Vec<_> = observed.pods.iter().collect();
     pods.sort_by_key(|pod| pod.name_any());
     for pod in pods {
-        let worker = Worker::new(pod.clone());
+        let mut worker = Worker::new(pod.clone());
+        worker.in_other_cluster =
+            worker.cluster().is_some_and(|cluster| cluster != nodeset.spec.controller_ref.name);
         match (control_of(&pod.metadata, nodeset), missing_label(nodeset, &pod.metadata)) {
-            (Control::Ours, None) => workers.push(worker),
             (Control::Ours, Some(_)) => effects.push(Effect::ReleasePod(worker.reference())),
-            (Control::Orphan, None) if !worker.terminating && has_our_name(nodeset, pod) => {
-                // A NodeSet that is being deleted adopts no pods.
-                if nodeset.metadata.deletion_timestamp.is_none() {
-                    effects.push(Effect::AdoptPod(worker.reference()));
+            (Control::Ours, None) => {
+                if !is_deleting && !worker.terminating && !owners.are_complete(pod) {
+                    effects.push(owners.adopt(&worker));
+                }
+                workers.push(worker);
+            }
+            (Control::Orphan, None) if has_our_name(nodeset, pod) => {
+                // A NodeSet that is being deleted adopts no pods; those that it lost by its foreground deletion are its
+                // workers still.
+                if is_deleting && owners.are_retained(pod) && !is_orphaning(observed) {
+                    workers.push(worker);
+                } else if !is_deleting && !worker.terminating {
+                    effects.push(owners.adopt(&worker));
                     workers.push(worker);
                 }
             }
@@ -40,6 +59,59 @@ pub fn membership(nodeset: &NodeSet, pods: &[Arc<Pod>]) -> Membership {
         }
     }
     Membership { workers, effects }
+}
+
+/// Whether the NodeSet is being deleted without its dependents (`--cascade=orphan`).
+///
+/// The garbage collector removes the finalizer once it has removed the references to the NodeSet from all dependents. From
+/// then on the revisions show it: in a foreground deletion they are deleted.
+pub fn is_orphaning(observed: &Observed) -> bool {
+    let nodeset = observed.nodeset.as_ref();
+    let labels = selector_labels(nodeset);
+    let has_our_labels = |object: &ObjectMeta| {
+        let found = object.labels.as_ref();
+        labels.iter().all(|(key, value)| found.is_some_and(|found| found.get(key) == Some(value)))
+    };
+    let is_orphan = |object: &ObjectMeta| {
+        control_of(object, nodeset) == Control::Orphan
+            && object.deletion_timestamp.is_none()
+            && has_our_labels(object)
+    };
+    nodeset.metadata.deletion_timestamp.is_some()
+        && (nodeset.finalizers().iter().any(|name| name == ORPHAN_FINALIZER)
+            || observed.revisions.iter().any(|revision| is_orphan(&revision.metadata)))
+}
+
+/// The owners that a worker should have.
+struct Owners {
+    nodeset: Option<OwnerReference>,
+    /// The Controller, unless it is being deleted.
+    cluster: Option<OwnerReference>,
+}
+
+impl Owners {
+    fn new(observed: &Observed) -> Self {
+        let controller = observed.controller.as_deref();
+        let existing = controller.filter(|controller| controller.metadata.deletion_timestamp.is_none());
+        Self {
+            nodeset: controller_reference(observed.nodeset.as_ref()),
+            cluster: existing.and_then(retaining_reference),
+        }
+    }
+
+    fn are_complete(&self, pod: &Pod) -> bool {
+        self.cluster.is_none() || self.are_retained(pod)
+    }
+
+    fn are_retained(&self, pod: &Pod) -> bool {
+        let is_owner = |uid: &String| pod.owner_references().iter().any(|owner| owner.uid == *uid);
+        self.cluster.as_ref().is_some_and(|cluster| is_owner(&cluster.uid))
+    }
+
+    fn adopt(&self, worker: &Worker) -> Effect {
+        let owners = self.nodeset.iter().chain(&self.cluster).cloned().collect();
+        Effect::AdoptPod { pod: worker.reference(), owners }
+    }
 }
 
 /// A selector label of the NodeSet that a pod lacks, as `key=value`.

@@ -3,6 +3,7 @@
 use super::finalizers::missing_finalizers;
 use super::reservation::ReservationPlan;
 use crate::observe::Observed;
+use slinky_api::labels::annotations::CORDONED_PODS;
 use std::collections::BTreeMap;
 
 /// A change of the metadata of the NodeSet, written in one patch.
@@ -14,14 +15,19 @@ pub struct MetadataChange {
     pub annotations: BTreeMap<String, Option<String>>,
 }
 
-/// The missing finalizers and the record of the reservation; `None` if nothing differs, or the NodeSet is being
-/// deleted.
-pub fn metadata_change(observed: &Observed, reservation: &ReservationPlan) -> Option<MetadataChange> {
+/// The missing finalizers, the record of the reservation, and that of cordoned pods if it changes; `None` if nothing
+/// differs, or the NodeSet is being deleted.
+pub fn metadata_change(
+    observed: &Observed,
+    reservation: &ReservationPlan,
+    cordoned_pods: Option<Option<String>>,
+) -> Option<MetadataChange> {
     if observed.nodeset.metadata.deletion_timestamp.is_some() {
         return None;
     }
     let finalizers = missing_finalizers(&observed.nodeset, reservation.needs_finalizer);
-    let annotations = reservation.record.annotations(&observed.nodeset);
+    let mut annotations = reservation.record.annotations(&observed.nodeset);
+    annotations.extend(cordoned_pods.map(|record| (CORDONED_PODS.to_owned(), record)));
     let differs = finalizers.is_some() || !annotations.is_empty();
     differs.then_some(MetadataChange { finalizers, annotations })
 }

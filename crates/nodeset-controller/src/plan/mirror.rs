@@ -3,7 +3,8 @@
 
 use super::effect::{NodeMirror, PodMirror};
 use super::features::{PodInfo, desired_features, desired_topology, recorded_topology};
-use super::job_state::{self, JobEnd};
+use super::job_state::{JobEnd, job_end};
+use super::registration::lookup;
 use crate::node_facts::Nodes;
 use crate::observe::Observed;
 use crate::slurm::reachability::{must_protect_workers, protects_workers_in};
@@ -94,7 +95,7 @@ impl<'a> Mirrors<'a> {
                 protected.then(|| labels::TRUE.to_owned()),
             );
         }
-        if let JobEnd::Known(end) = job_state::job_end(self.slurm, worker) {
+        if let JobEnd::Known(end) = job_end(self.slurm, worker) {
             let end = end.map(|end| end.to_string());
             set(&mut mirror.annotations, pod.annotations(), annotations::POD_DEADLINE, end);
         }
@@ -103,7 +104,7 @@ impl<'a> Mirrors<'a> {
             let topology = recorded_topology(
                 host.annotations.get(annotations::TOPOLOGY).map(String::as_str),
                 pod.annotations().get(annotations::TOPOLOGY).map(String::as_str),
-                self.slurm.lookup(&worker.slurm_name),
+                lookup(self.slurm, worker),
             );
             // A missing annotation means no topology too, so pods on nodes without topology need no write.
             if !topology.is_empty() || pod.annotations().contains_key(annotations::TOPOLOGY) {
@@ -115,7 +116,7 @@ impl<'a> Mirrors<'a> {
                 );
             }
         }
-        if let NodeLookup::Present(node) = self.slurm.lookup(&worker.slurm_name) {
+        if let NodeLookup::Present(node) = lookup(self.slurm, worker) {
             (mirror.conditions, mirror.ended) = conditions(pod, node, self.now);
         }
         let differs = !(mirror.labels.is_empty()
@@ -142,7 +143,7 @@ impl<'a> Mirrors<'a> {
         if !self.nodeset.spec.workload_disruption_protection {
             return Some(false);
         }
-        match (self.slurm, job_state::lookup(self.slurm, worker)) {
+        match (self.slurm, lookup(self.slurm, worker)) {
             (_, NodeLookup::Present(node)) => Some(node.is_busy()),
             // A job may have started that Slurm cannot report.
             (View::Unknown { .. } | View::NoRestApi, _)
@@ -175,10 +176,9 @@ impl<'a> Mirrors<'a> {
     }
 
     fn slurm_node(&self, worker: &Worker) -> Vec<NodeMirror> {
-        let (NodeLookup::Present(node), Some(host)) = (
-            self.slurm.lookup(&worker.slurm_name),
-            worker.node.as_ref().and_then(|name| self.nodes.get(name)),
-        ) else {
+        let (NodeLookup::Present(node), Some(host)) =
+            (lookup(self.slurm, worker), worker.node.as_ref().and_then(|name| self.nodes.get(name)))
+        else {
             return vec![];
         };
         let info = PodInfo::of(self.nodeset, worker, &host.name);

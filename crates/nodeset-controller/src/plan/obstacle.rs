@@ -18,9 +18,34 @@ pub enum NodeSetObstacle {
     /// Another owner controls a claim.
     #[error("PersistentVolumeClaim {0} is controlled by another owner; its retention policy is not applied")]
     Contested(String),
-    /// More workers than a Slurm cluster can have.
-    #[error("spec.replicas: {0} exceeds the maximum of {MAX_NODES} nodes in a Slurm cluster")]
-    Replicas(usize),
+    /// Fewer workers than none, or more than a Slurm cluster can have.
+    #[error("spec.replicas: {0} is not a number from 0 to {MAX_NODES}, the most nodes of a Slurm cluster")]
+    Replicas(i32),
+    /// Workers serve another Slurm cluster than the NodeSet now names.
+    #[error(
+        "spec.controllerRef now names {new}; workers that serve {old} are left as they are ({count}, among them {pod}): \
+         change it back, or delete their pods once their jobs have ended"
+    )]
+    OtherCluster {
+        /// The cluster that the workers serve.
+        old: String,
+        /// The cluster that the NodeSet names.
+        new: String,
+        /// Their number.
+        count: usize,
+        /// The pod of one of them.
+        pod: String,
+    },
+    /// The hostname for a Kubernetes node cannot be used; its worker stays as it is.
+    #[error("Kubernetes node {node}: hostname {hostname:?} cannot be used: {problem}")]
+    Hostname {
+        /// The Kubernetes node.
+        node: String,
+        /// The hostname, from its annotation or its name.
+        hostname: String,
+        /// Why not.
+        problem: String,
+    },
     /// The reservation for the scheduled update cannot be created or changed.
     #[error(transparent)]
     Schedule(#[from] ScheduleError),
@@ -34,6 +59,8 @@ impl Classify for NodeSetObstacle {
     fn category(&self) -> &'static str {
         match self {
             Self::Replicas(_) | Self::Requirement(_) => "InvalidSpec",
+            Self::OtherCluster { .. } => "ControllerChanged",
+            Self::Hostname { .. } => "InvalidHostname",
             Self::Contested(_) => "ConflictingController",
             Self::Schedule(error) => error.category(),
         }

@@ -1,6 +1,7 @@
 //! Which workers stay, are removed or are missing, by count and placement. Independent of Slurm.
 
 use super::effect::DeleteReason;
+use super::obstacle::NodeSetObstacle;
 use super::removal_order::removal_order;
 use crate::pod_backoff::RetryTimes;
 use crate::worker::{Cause, Phase, Worker};
@@ -20,7 +21,8 @@ pub enum Disposition {
     Undecided,
     /// It is drained, then deleted.
     Remove(Cause, DeleteReason),
-    /// It is deleted without drain, but not before this time: it has finished, or was never bound to a node.
+    /// It is deleted without drain, but not before this time: it has finished, was never bound to a node, or a user forced
+    /// it.
     DeleteDirectly(DeleteReason, Option<Timestamp>),
 }
 
@@ -42,6 +44,8 @@ pub struct Replicas {
     pub missing: Vec<Place>,
     /// Desired number of workers.
     pub desired: usize,
+    /// Why the hostname for a Kubernetes node cannot be used: its worker stays as it is, and none is created.
+    pub unusable_hostnames: Vec<NodeSetObstacle>,
 }
 
 impl Replicas {
@@ -127,9 +131,19 @@ pub fn remove_all(workers: &[Worker]) -> Replicas {
     replicas
 }
 
-/// Removes workers of the other scaling mode.
+/// Deletes all workers, whatever jobs they have.
+pub fn delete_all(workers: &[Worker]) -> Replicas {
+    let mut replicas = Replicas::default();
+    for worker in workers.iter().filter(|worker| !worker.terminating) {
+        replicas.set(worker, Disposition::DeleteDirectly(DeleteReason::Unwanted, None));
+    }
+    replicas
+}
+
+/// Removes workers of the other scaling mode. One whose mode nothing shows stays.
 pub fn remove_other_mode(replicas: &mut Replicas, workers: &[Worker], mode: ScalingMode) {
-    for worker in workers.iter().filter(|worker| worker.mode != Some(mode) && !worker.terminating) {
+    let is_other = |worker: &&Worker| worker.mode.is_some_and(|other| other != mode);
+    for worker in workers.iter().filter(is_other).filter(|worker| !worker.terminating) {
         replicas.remove(worker);
     }
 }

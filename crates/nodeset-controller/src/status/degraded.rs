@@ -3,7 +3,7 @@
 use super::clause::{Clause, few, workers};
 use crate::execute::Execution;
 use crate::observe::Observed;
-use crate::plan::{Plan, WaitFor};
+use crate::plan::{Plan, UselessWorker, WaitFor};
 use crate::slurm::View;
 use crate::slurm::reachability::{degrades_in, is_degraded};
 use crate::timing::UNSCHEDULABLE_AFTER;
@@ -29,6 +29,8 @@ pub fn degraded(
         .chain(slurm_unreachable(observed, status, now))
         .chain(failures(last_run))
         .chain(lost_jobs(plan))
+        .chain(other_names(plan))
+        .chain(blocked_update(plan))
         .chain(unschedulable(plan, now))
         .collect()
 }
@@ -109,9 +111,41 @@ fn failures(last_run: &Execution) -> Option<Clause> {
     Some(Clause::new(reason, few(&texts)))
 }
 
+fn waiting_pods(plan: &Plan, for_: WaitFor) -> Vec<&str> {
+    let waiting = plan.waiting.iter().filter(|waiting| waiting.for_ == for_);
+    waiting.map(|waiting| waiting.pod.as_str()).collect()
+}
+
+fn other_names(plan: &Plan) -> Option<Clause> {
+    let pods = waiting_pods(plan, WaitFor::OtherName);
+    let text = format!(
+        "{} should be replaced or removed, is not registered in Slurm, and a Slurm node that no pod is known to run may be \
+         its slurmd under another name: let slurmd register with the hostname of the pod, or delete the pod ({})",
+        workers(pods.len()),
+        few(&pods)
+    );
+    (!pods.is_empty()).then(|| Clause::new("RegisteredUnderAnotherName", text))
+}
+
+/// An update that waits for updated workers to be of use.
+fn blocked_update(plan: &Plan) -> Option<Clause> {
+    let nodes: Vec<_> = plan.useless.iter().map(describe).collect();
+    let text =
+        format!("the update waits for {} that Slurm gives no jobs: {}", workers(nodes.len()), few(&nodes));
+    (!nodes.is_empty()).then(|| Clause::new("UpdateBlocked", text))
+}
+
+fn describe(worker: &UselessWorker) -> String {
+    let UselessWorker { pod, state, reason } = worker;
+    match (state.is_empty(), reason.is_empty()) {
+        (true, _) => format!("{pod} is not registered"),
+        (false, true) => format!("{pod} is {state}"),
+        (false, false) => format!("{pod} is {state} ({reason})"),
+    }
+}
+
 fn lost_jobs(plan: &Plan) -> Option<Clause> {
-    let lost = plan.waiting.iter().filter(|waiting| waiting.for_ == WaitFor::LostJob);
-    let pods: Vec<_> = lost.map(|waiting| waiting.pod.as_str()).collect();
+    let pods = waiting_pods(plan, WaitFor::LostJob);
     let text = format!(
         "{} to be removed had a job when Slurm lost the node record, and the job may still run: delete the pod once the \
          job may end ({})",

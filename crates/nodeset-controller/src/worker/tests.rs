@@ -42,6 +42,7 @@ fn labelled(mode: Option<&str>, spec: &Value) -> Value {
 #[case::pod_name(Some("StatefulSet"), json!({ "hostname": null }), "foo-0")]
 #[case::pod_name_for_empty_hostname(Some("StatefulSet"), json!({ "hostname": "" }), "foo-0")]
 #[case::node_name_on_host_network(Some("StatefulSet"), json!({ "hostNetwork": true }), "node-a")]
+#[case::short_node_name_on_host_network(Some("StatefulSet"), json!({ "hostNetwork": true, "nodeName": "n1.example.com" }), "n1")]
 #[case::unbound_on_host_network(Some("StatefulSet"), json!({ "hostNetwork": true, "nodeName": null }), "")]
 #[case::daemon_hostname(Some("DaemonSet"), json!({ "hostname": "node-1" }), "node-1")]
 #[case::daemon_hostname_on_host_network(Some("DaemonSet"), json!({ "hostname": "node-1", "hostNetwork": true }), "node-1")]
@@ -60,9 +61,27 @@ fn slurm_node_name_follows_hostname_and_mode(
 #[case(Some("StatefulSet"), Some(ScalingMode::StatefulSet))]
 #[case(Some("DaemonSet"), Some(ScalingMode::DaemonSet))]
 #[case(Some("statefulset"), None)]
-#[case(None, None)]
 fn mode_comes_from_the_label(#[case] label: Option<&str>, #[case] expected: Option<ScalingMode>) {
     assert_eq!(worker(&labelled(label, &json!({}))).mode, expected);
+}
+
+#[rstest]
+#[case::ordinal("gpu-0", false, Some(ScalingMode::StatefulSet))]
+#[case::pinned_ordinal("gpu-0", true, Some(ScalingMode::StatefulSet))]
+#[case::random("gpu-x7k2p", true, Some(ScalingMode::DaemonSet))]
+#[case::random_digits("gpu-24689", true, Some(ScalingMode::DaemonSet))]
+#[case::large_ordinal("gpu-24689", false, Some(ScalingMode::StatefulSet))]
+#[case::neither("gpu-x", false, None)]
+fn mode_without_label_comes_from_name_and_affinity(
+    #[case] name: &str,
+    #[case] bound: bool,
+    #[case] expected: Option<ScalingMode>,
+) {
+    let field = json!({ "key": "metadata.name", "operator": "In", "values": ["node-a"] });
+    let required = json!({ "nodeSelectorTerms": [{ "matchFields": [field] }] });
+    let affinity = json!({ "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": required } });
+    let spec = if bound { json!({ "affinity": affinity }) } else { json!({}) };
+    assert_eq!(Worker::new(pod(name, &labelled(None, &spec))).mode, expected);
 }
 
 #[rstest]

@@ -13,7 +13,14 @@ async fn pod_is_marked_before_its_node_is_listed_and_drained_and_deletes_come_la
     let report = fixture.perform(effects).await;
     assert_eq!(
         fixture.log.lines(),
-        ["patch pods w-0", "GET nodes/", "POST nodes/ w-0 DRAIN", "delete pods w-1"]
+        [
+            "patch pods w-0",
+            "GET jobs/state/",
+            "GET nodes/",
+            "GET jobs/state/",
+            "POST nodes/ w-0 DRAIN",
+            "delete pods w-1"
+        ]
     );
     assert_eq!(report.outcome, BatchOutcome::Performed { certain: true });
     let done =

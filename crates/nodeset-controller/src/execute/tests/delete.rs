@@ -3,12 +3,16 @@
 use super::*;
 use rstest::rstest;
 
+fn absent(node: &str) -> Evidence {
+    Evidence::Absent { node: node.to_owned(), addresses: vec![] }
+}
+
 #[tokio::test(start_paused = true)]
 async fn pod_is_deleted_with_grace_period_after_a_live_node_list() {
     let fixture = Fixture::new(&["w-0"]).await;
     let pod = fixture.put_drained_pod("w-0").await;
     let report = fixture.perform(vec![delete_drained(&pod)]).await;
-    assert_eq!(fixture.log.lines(), ["GET nodes/", "delete pods w-0"]);
+    assert_eq!(fixture.log.lines(), ["GET jobs/state/", "GET nodes/", "GET jobs/state/", "delete pods w-0"]);
     assert_eq!(fixture.get::<Pod>("w-0").unwrap()["metadata"]["deletionGracePeriodSeconds"], 30);
     assert_eq!(report.count(WriteKind::PodDeleted), 1);
     let events = report.events();
@@ -17,6 +21,31 @@ async fn pod_is_deleted_with_grace_period_after_a_live_node_list() {
         ("SuccessfulDelete", "Deleted pod: w-0")
     );
     assert_eq!(events[0].related.as_ref().unwrap().uid.as_ref(), Some(&pod.uid));
+}
+
+#[tokio::test(start_paused = true)]
+async fn pod_with_a_suspended_job_is_not_deleted() {
+    let fixture = Fixture::new(&["w-0"]).await;
+    let job = fixture.slurm.submit_job(&["w-0"], 1, None);
+    fixture.slurm.suspend_job(job);
+    let pod = fixture.put_drained_pod("w-0").await;
+    let report = fixture.perform(vec![delete_drained(&pod)]).await;
+    assert_eq!(report.count(WriteKind::PodDeleted), 0);
+    fixture.slurm.end_job(job);
+    let report = fixture.perform(vec![delete_drained(&pod)]).await;
+    assert_eq!(report.count(WriteKind::PodDeleted), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn pod_whose_slurmd_is_registered_under_another_name_is_not_deleted() {
+    let fixture = Fixture::new(&["w-1"]).await;
+    fixture.slurm.start_slurmd_at("other", "10.0.0.7");
+    let pod = fixture.put_pod("w-0", &json!({}));
+    let at = |address: &str| Evidence::Absent { node: "w-0".to_owned(), addresses: vec![address.to_owned()] };
+    let report = fixture.perform(vec![delete(&pod, at("10.0.0.7"))]).await;
+    assert_eq!(report.count(WriteKind::PodDeleted), 0);
+    let report = fixture.perform(vec![delete(&pod, at("10.0.0.8"))]).await;
+    assert_eq!(report.count(WriteKind::PodDeleted), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -91,7 +120,7 @@ async fn unmarked_pod_is_deleted_only_if_slurm_has_no_node_of_its_name(
     let fixture = Fixture::new(nodes).await;
     let pod = fixture.put_pod("w-0", &json!({}));
     change(&fixture);
-    fixture.perform(vec![delete(&pod, Evidence::Absent("w-0".to_owned()))]).await;
+    fixture.perform(vec![delete(&pod, absent("w-0"))]).await;
     assert_eq!(fixture.is_terminating("w-0"), deleted);
 }
 
@@ -122,7 +151,7 @@ async fn without_restapi_only_deletes_that_expect_no_slurm_are_sent() {
     fixture.perform(vec![delete(&pod, Evidence::NoRestApi)]).await;
     assert!(fixture.is_terminating("w-0"));
     let other = fixture.put_pod("w-1", &json!({}));
-    fixture.perform(vec![delete(&other, Evidence::Absent("w-1".to_owned()))]).await;
+    fixture.perform(vec![delete(&other, absent("w-1"))]).await;
     assert!(!fixture.is_terminating("w-1"), "without a RestApi the absence of a node cannot be proven");
 }
 
@@ -213,8 +242,12 @@ async fn conflicting_delete_without_evidence_is_retried_unless_slurmd_has_starte
     #[case] deleted: bool,
 ) {
     let fixture = Fixture::new(&["w-0"]).await;
-    let pod = fixture.put_pod("w-0", &json!({ "status": { "phase": "Pending" } }));
+    let pod =
+        fixture.put_pod("w-0", &json!({ "spec": { "nodeName": "" }, "status": { "phase": "Pending" } }));
     change_before_delete(&fixture, 1, move |pod, slurm| {
+        if !status["containerStatuses"].is_null() {
+            pod["spec"]["nodeName"] = json!("node-a");
+        }
         pod["status"] = status.clone();
         touch(pod, slurm);
     });

@@ -43,6 +43,10 @@ async fn finalizers_stay_until_the_reservation_is_deleted_unless_forced(
     assert_eq!(fixture.get::<NodeSet>("gpu").unwrap()["metadata"]["finalizers"], Value::Null);
 }
 
+fn adopt(fixture: &Fixture, pod: PodRef) -> Effect {
+    Effect::AdoptPod { pod, owners: vec![serde_json::from_value(json!(fixture.owner())).unwrap()] }
+}
+
 #[tokio::test(start_paused = true)]
 async fn orphan_is_adopted_and_release_keeps_other_owners() {
     let fixture = Fixture::new(&[]).await;
@@ -50,7 +54,7 @@ async fn orphan_is_adopted_and_release_keeps_other_owners() {
     let other = json!({ "apiVersion": "v1", "kind": "ConfigMap", "name": "c", "uid": "c" });
     let owners = json!({ "metadata": { "ownerReferences": [other, fixture.owner()] } });
     let released = fixture.put_pod("x", &owners);
-    let report = fixture.perform(vec![Effect::AdoptPod(orphan), Effect::ReleasePod(released)]).await;
+    let report = fixture.perform(vec![adopt(&fixture, orphan), Effect::ReleasePod(released)]).await;
     assert_eq!(fixture.get::<Pod>("w-0").unwrap()["metadata"]["ownerReferences"], json!([fixture.owner()]));
     assert_eq!(fixture.get::<Pod>("x").unwrap()["metadata"]["ownerReferences"], json!([other]));
     assert_eq!((report.count(WriteKind::PodAdopted), report.count(WriteKind::PodReleased)), (1, 1));
@@ -72,7 +76,7 @@ async fn deleted_or_terminating_nodeset_adopts_no_pod(#[case] change: fn(&Fixtur
     let fixture = Fixture::new(&[]).await;
     let orphan = fixture.put_pod("w-0", &json!({ "metadata": { "ownerReferences": null } }));
     change(&fixture);
-    let report = fixture.perform(vec![Effect::AdoptPod(orphan)]).await;
+    let report = fixture.perform(vec![adopt(&fixture, orphan)]).await;
     assert_eq!((fixture.writes(), report.failures), (vec![], vec![]));
 }
 

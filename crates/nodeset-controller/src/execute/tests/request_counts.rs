@@ -36,11 +36,12 @@ fn expected_counts(expected: &[(&str, usize)]) -> BTreeMap<String, usize> {
 
 /// Each pod is written once; the number of reads does not depend on the number of pods.
 #[rstest]
-#[case::cordon(json!({}), cordon, &[("patch pods", MANY), ("GET nodes/", 1), ("POST nodes/", 1)])]
+#[case::cordon(json!({}), cordon, &[("patch pods", MANY), ("GET nodes/", 1), ("GET jobs/state/", 2), ("POST nodes/", 1)])]
 #[case::uncordon(
-    mark("scale-in"), |pod: &PodRef| uncordon(pod, true), &[("patch pods", MANY), ("GET nodes/", 1), ("POST nodes/", 1)]
+    mark("scale-in"), |pod: &PodRef| uncordon(pod, true),
+    &[("patch pods", MANY), ("GET nodes/", 1), ("GET jobs/state/", 2), ("POST nodes/", 1)]
 )]
-#[case::delete(mark("scale-in"), delete_drained, &[("GET nodes/", 1), ("delete pods", MANY)])]
+#[case::delete(mark("scale-in"), delete_drained, &[("GET nodes/", 1), ("GET jobs/state/", 2), ("delete pods", MANY)])]
 #[case::delete_without_evidence(json!({}), |pod: &PodRef| delete(pod, Evidence::NotNeeded), &[("delete pods", MANY)])]
 #[tokio::test(start_paused = true)]
 async fn batch_reads_slurm_at_most_once_for_all_pods(

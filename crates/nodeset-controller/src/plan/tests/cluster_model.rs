@@ -12,7 +12,6 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 use slinky_api::labels::annotations::{POD_CORDON, POD_CORDON_BY};
-use slinky_api::ownership::controller_reference;
 use slurm_rest::{Node, NodeState, NodeUpdate};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -66,6 +65,15 @@ impl ClusterModel {
         plan.pod_mirrors.iter().for_each(|mirror| self.mirror_pod(mirror));
         plan.node_mirrors.iter().for_each(|mirror| self.mirror_node(mirror));
         plan.revisions.steps.iter().for_each(|step| self.apply_revision_step(step));
+        if let Some(change) = &plan.metadata {
+            let nodeset = Arc::make_mut(&mut self.fixture.observed.nodeset);
+            for (key, value) in &change.annotations {
+                match value {
+                    Some(value) => drop(nodeset.annotations_mut().insert(key.clone(), value.clone())),
+                    None => drop(nodeset.annotations_mut().remove(key)),
+                }
+            }
+        }
     }
 
     fn execute_effect(&mut self, effect: &Effect) {
@@ -94,9 +102,8 @@ impl ClusterModel {
                     self.remove_pod(&deletion.pod.name);
                 }
             }
-            Effect::AdoptPod(pod) => {
-                let owner = controller_reference(self.fixture.observed.nodeset.as_ref()).unwrap();
-                self.edit(&pod.name, |pod| pod.metadata.owner_references = Some(vec![owner]));
+            Effect::AdoptPod { pod, owners } => {
+                self.edit(&pod.name, |pod| pod.metadata.owner_references = Some(owners.clone()));
             }
             Effect::ReleasePod(pod) => self.edit(&pod.name, |pod| pod.metadata.owner_references = None),
             Effect::DeleteNodeRecord { node, .. } => drop(self.nodes().remove(node)),
@@ -113,7 +120,7 @@ impl ClusterModel {
         match evidence {
             Evidence::NotNeeded => true,
             Evidence::NoRestApi => matches!(self.fixture.observed.slurm, View::NoRestApi),
-            Evidence::Absent(node) => !self.nodes().contains_key(node),
+            Evidence::Absent { node, .. } => !self.nodes().contains_key(node),
             Evidence::Drained(node) => self.nodes().get(node).is_some_and(Node::is_drained),
         }
     }
@@ -183,6 +190,7 @@ impl ClusterModel {
         // slurmctld does not resume a node by itself.
         let node = self.nodes().entry(node).or_insert(fresh);
         node.slurmd_start_time = Some(now);
+        node.state.retain(|state| *state != NodeState::NotResponding);
     }
 
     /// Removes a pod. Its preStop hook sets its Slurm node down, unless that is drained.
@@ -196,8 +204,9 @@ impl ClusterModel {
         self.fixture.observed.pods = left;
         let now = minute(self.minute);
         self.node(&node.unwrap_or_default(), |node| {
+            node.state.push(NodeState::NotResponding);
             if !node.is(&NodeState::Drain) && !node.is(&NodeState::Down) {
-                node.state = vec![NodeState::Down];
+                node.state = vec![NodeState::Down, NodeState::NotResponding];
                 node.reason = "slurm-operator: Pod is terminating".to_owned();
                 node.reason_changed_at = Some(now);
             }

@@ -38,8 +38,15 @@ proptest! {
     fn outdated_workers_are_replaced(
         replicas in 1usize..5, cases in prop::collection::vec(case(), 0..5)
     ) {
-        // A worker that is not ready, unregistered or was busy may block the update of others.
-        let healthy = |case: &Case| Case { status: "ready", slurm: Some(&["IDLE"]), mirrored: None, ..case.clone() };
+        // A worker that is not ready, unregistered, cordoned or drained by a person, or was busy may block the update of others.
+        let healthy = |case: &Case| Case {
+            status: "ready",
+            slurm: Some(&["IDLE"]),
+            mirrored: None,
+            mark: case.mark.filter(|cause| !cause.is_empty()),
+            reason: "",
+            ..case.clone()
+        };
         let cases: Vec<_> = cases.iter().map(healthy).collect();
         let mut model = ClusterModel::of(fixture(replicas, 1, &cases));
         let plan = model.converge(ROUNDS).map_err(TestCaseError::fail)?;

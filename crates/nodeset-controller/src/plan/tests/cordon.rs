@@ -2,8 +2,10 @@
 
 use crate::plan::fixture::Fixture;
 use crate::plan::testing::minute;
+use kube::ResourceExt;
 use rstest::rstest;
 use serde_json::{Value, json};
+use slinky_api::labels::annotations::CORDONED_PODS;
 
 fn cordoned_by(by: Option<&str>) -> Value {
     json!({ "metadata": { "annotations": {
@@ -44,6 +46,61 @@ fn node_with_foreign_reason_is_not_changed(#[case] states: &[&str], #[case] reas
     assert!(one(&json!({}), states, reason).effects().is_empty());
     assert!(on_cordoned_node(one(&json!({}), states, reason)).effects().is_empty());
     assert!(one(&cordoned_by(None), states, reason).effects().is_empty());
+}
+
+/// A worker on another machine, which booted later than that of its predecessor.
+#[rstest]
+#[case::replaced(0, Some(r#"gpu-0 Resume("gpu-0")"#))]
+#[case::its_machine_rebooted(1, None)]
+fn node_of_a_replaced_worker_is_resumed_if_slurmctld_takes_it_for_a_reboot(
+    #[case] restarts: i32,
+    #[case] expected: Option<&str>,
+) {
+    let worker = json!({ "status": { "containerStatuses": [{ "name": "slurmd", "image": "", "imageID": "",
+        "ready": true, "restartCount": restarts, "state": { "running": { "startedAt": minute(1) } } }] } });
+    let fixture = one(&worker, &["DOWN"], "Node unexpectedly rebooted");
+    assert_eq!(fixture.effects().first().map(String::as_str), expected);
+    let by_a_person = one(&worker, &["DOWN"], "Node unexpectedly rebooted, see ticket 7");
+    assert!(by_a_person.effects().is_empty(), "{:?}", by_a_person.effects());
+    let without_reason = one(&worker, &["DOWN"], "");
+    assert!(without_reason.effects().is_empty(), "{:?}", without_reason.effects());
+}
+
+/// A worker of an older revision that a person cordoned, drained for the update.
+fn cordoned_and_outdated() -> Fixture {
+    let mut worker = cordoned_by(Some("person,update"));
+    worker["metadata"]["labels"] = json!({ "controller.kubernetes.io/hash": "old" });
+    one(&worker, &["IDLE", "DRAIN"], "slurm-operator: x")
+}
+
+fn record(nodeset: &mut slinky_api::v1beta1::NodeSet) {
+    nodeset.annotations_mut().insert(CORDONED_PODS.to_owned(), "gpu-0".to_owned());
+}
+
+#[test]
+fn cordon_by_a_person_outlives_the_pod() {
+    let fixture = cordoned_and_outdated();
+    assert!(fixture.effects().is_empty(), "the cordon is recorded first");
+    let annotations = fixture.plan().metadata.unwrap().annotations;
+    assert_eq!(annotations[CORDONED_PODS].as_deref(), Some("gpu-0"));
+    let fixture = fixture.nodeset(record);
+    assert_eq!(fixture.effects(), ["delete gpu-0 (Outdated, drained)"]);
+    let without_pod = Fixture::new(&json!({ "replicas": 1 })).nodeset(record);
+    assert!(without_pod.plan().metadata.is_none(), "the record stays while the worker is missing");
+    let effects = without_pod.plan().effects;
+    let [crate::plan::Effect::CreatePod(new)] = effects.as_slice() else { panic!("{effects:?}") };
+    assert_eq!(new.pod["metadata"]["annotations"]["nodeset.slinky.slurm.net/pod-cordon"], "true");
+}
+
+#[test]
+fn lifted_cordon_is_removed_from_the_record() {
+    let lifted = one(&json!({}), &["IDLE"], "").nodeset(record);
+    assert_eq!(lifted.plan().metadata.unwrap().annotations[CORDONED_PODS], None);
+    let scaled_in = one(&cordoned_by(None), &["IDLE"], "").nodeset(|nodeset| {
+        record(nodeset);
+        nodeset.spec.replicas = 0;
+    });
+    assert_eq!(scaled_in.plan().metadata.unwrap().annotations[CORDONED_PODS], None);
 }
 
 #[test]

@@ -117,7 +117,7 @@ proptest! {
             let worker = worker(&plan, &deletion.pod.name);
             match (&deletion.evidence, fixture.observed.slurm.lookup(&worker.slurm_name)) {
                 (Evidence::Drained(_), NodeLookup::Present(node)) => prop_assert!(node.is_drained()),
-                (Evidence::Absent(_), NodeLookup::Absent) => prop_assert!(!worker.was_busy()),
+                (Evidence::Absent { .. }, NodeLookup::Absent) => prop_assert!(!worker.was_busy()),
                 (Evidence::NotNeeded, _) => {
                     prop_assert!(worker.is_finished() || (!worker.started && !worker.was_registered())
                         || worker.node.is_none());

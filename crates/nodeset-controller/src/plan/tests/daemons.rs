@@ -28,6 +28,33 @@ fn every_fitting_node_gets_one_worker() {
     assert_eq!(fixture.effects(), fixture.effects(), "pod names are a function of the nodes");
 }
 
+fn overridden(hostname: &str) -> Value {
+    json!({ "metadata": { "annotations": { "nodeset.slinky.slurm.net/hostname-override": hostname } } })
+}
+
+#[rstest]
+#[case::invalid("my host", "cannot be used")]
+#[case::of_another_node("node-b", "Kubernetes node node-b has it too")]
+fn worker_stays_if_its_new_hostname_cannot_be_used(#[case] hostname: &str, #[case] expected: &str) {
+    let fixture = fixture()
+        .host("node-b", &json!({}))
+        .worker("gpu-x", &on("node-a", &json!({})))
+        .worker("gpu-y", &on("node-b", &json!({})))
+        .slurm("node-a", &["IDLE"], "")
+        .slurm("node-b", &["IDLE"], "")
+        .host("node-a", &overridden(hostname));
+    let plan = fixture.plan();
+    assert!(plan.effects.is_empty(), "{:?}", plan.effects);
+    let texts: Vec<_> = plan.obstacles.iter().map(ToString::to_string).collect();
+    assert!(texts.len() == 1 && texts[0].contains(expected), "{texts:?}");
+}
+
+#[test]
+fn only_one_of_two_nodes_with_the_same_hostname_gets_a_worker() {
+    let fixture = fixture().host("node-b", &overridden("twin")).host("node-a", &overridden("twin"));
+    assert_eq!(fixture.effects().len(), 1, "{:?}", fixture.effects());
+}
+
 #[rstest]
 #[case::failed("Failed", "delete gpu-x (Failed, no evidence needed)")]
 #[case::succeeded("Succeeded", "delete gpu-x (Succeeded, no evidence needed)")]

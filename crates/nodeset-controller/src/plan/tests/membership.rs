@@ -1,8 +1,11 @@
 //! Ownership and adoption of pods.
 
 use crate::plan::fixture::Fixture;
+use crate::plan::{DeletionWait, Effect};
 use rstest::rstest;
 use serde_json::{Value, json};
+use slinky_api::ownership::controller_reference;
+use std::sync::Arc;
 
 /// How a NodeSet `gpu` treats this pod.
 fn classify(fixture: Fixture, name: &str, change: &Value) -> &'static str {
@@ -72,6 +75,59 @@ fn daemonset_mode_selects_pods_by_owner_labels_and_generate_name(
     #[case] expected: &str,
 ) {
     assert_eq!(classify(Fixture::new(&json!({ "scalingMode": "DaemonSet" })), name, &change), expected);
+}
+
+/// A pod that the garbage collector took from a NodeSet: the Controller still owns it.
+fn retained() -> Value {
+    json!({ "metadata": { "ownerReferences": [{ "apiVersion": "slinky.slurm.net/v1beta1", "kind": "Controller",
+        "name": "slurm", "uid": "cluster" }] } })
+}
+
+fn deleting(finalizers: &[&str]) -> Fixture {
+    Fixture::new(&json!({ "replicas": 1 })).nodeset(|nodeset| {
+        nodeset.metadata.deletion_timestamp = serde_json::from_value(json!("2027-01-15T08:00:00Z")).unwrap();
+        nodeset
+            .metadata
+            .finalizers
+            .get_or_insert_default()
+            .extend(finalizers.iter().map(|name| (*name).to_owned()));
+    })
+}
+
+#[test]
+fn controller_of_the_cluster_becomes_an_owner_of_workers() {
+    let fixture = Fixture::new(&json!({ "replicas": 1 }));
+    let nodeset = fixture.observed.nodeset.clone();
+    let alone = json!({ "metadata": { "ownerReferences": [controller_reference(nodeset.as_ref())] } });
+    let owned = fixture.worker("gpu-0", &alone);
+    let plan = owned.plan();
+    let Some(Effect::AdoptPod { owners, .. }) = plan.effects.first() else { panic!("{:?}", plan.effects) };
+    let kinds: Vec<_> = owners.iter().map(|owner| (owner.kind.as_str(), owner.controller)).collect();
+    assert_eq!(kinds, [("NodeSet", Some(true)), ("Controller", None)]);
+    let complete = json!({ "metadata": { "ownerReferences": owners } });
+    assert!(owned.worker("gpu-0", &complete).slurm("gpu-0", &["IDLE"], "").effects().is_empty());
+}
+
+#[test]
+fn workers_that_a_foreground_deletion_took_from_the_nodeset_are_drained() {
+    let fixture =
+        deleting(&["foregroundDeletion"]).worker("gpu-0", &retained()).slurm("gpu-0", &["MIXED"], "");
+    assert!(fixture.effects()[0].starts_with("mark gpu-0 for scale-in and drain"), "{:?}", fixture.effects());
+    assert_eq!(fixture.plan().deletion, Some(DeletionWait::Workers(1)));
+}
+
+#[test]
+fn orphaning_deletion_touches_no_worker() {
+    // First the finalizer shows it, then the revisions.
+    let fixture = deleting(&["orphan"]).worker("gpu-0", &json!({})).slurm("gpu-0", &["IDLE"], "");
+    assert_eq!(fixture.effects(), [r#"set finalizers ["orphan"]"#]);
+    let mut orphaned = deleting(&[]).worker("gpu-0", &retained()).slurm("gpu-0", &["IDLE"], "");
+    let labels = slinky_api::labels::selector_labels(orphaned.observed.nodeset.as_ref());
+    let revision = json!({ "metadata": { "name": "gpu-1", "labels": labels }, "revision": 1 });
+    orphaned.observed.revisions = vec![Arc::new(serde_json::from_value(revision).unwrap())];
+    let plan = orphaned.plan();
+    assert_eq!(orphaned.effects(), ["set finalizers []"]);
+    assert!(plan.pod_mirrors.is_empty() && plan.node_mirrors.is_empty());
 }
 
 #[test]

@@ -123,7 +123,7 @@ fn excessive_replicas_undrain_no_worker() {
 }
 
 #[test]
-fn pod_build_error_does_not_block_other_nodes() {
+fn invalid_hostname_does_not_block_other_nodes() {
     let named =
         json!({ "metadata": { "annotations": { "nodeset.slinky.slurm.net/hostname-override": "my host" } } });
     let fixture = Fixture::new(&json!({ "scalingMode": "DaemonSet" }));
@@ -134,8 +134,28 @@ fn pod_build_error_does_not_block_other_nodes() {
         .host("node-b", &named);
     let plan = fixture.plan();
     assert_eq!(fixture.effects(), others);
-    assert!(matches!(plan.obstacles.as_slice(), [Obstacle::Invalid(_)]), "{:?}", plan.obstacles);
+    assert!(
+        matches!(plan.obstacles.as_slice(), [Obstacle::Specific(NodeSetObstacle::Hostname { .. })]),
+        "{:?}",
+        plan.obstacles
+    );
     assert!(texts(&plan)[0].contains("node-b"), "{:?}", texts(&plan));
+}
+
+#[test]
+fn worker_of_another_cluster_is_left_as_it_is_and_reported() {
+    let other = json!({ "metadata": { "labels": { "slinky.slurm.net/cluster": "before" } } });
+    let fixture = Fixture::new(&json!({ "replicas": 0 })).worker("gpu-0", &other).slurm(
+        "gpu-0",
+        &["IDLE", "DRAIN"],
+        "",
+    );
+    let plan = fixture.plan();
+    assert!(plan.effects.is_empty(), "{:?}", plan.effects);
+    assert!(plan.pod_mirrors.iter().all(|mirror| mirror.conditions.is_empty()), "{:?}", plan.pod_mirrors);
+    assert!(plan.node_mirrors.is_empty(), "{:?}", plan.node_mirrors);
+    let text = &texts(&plan)[0];
+    assert!(text.contains("workers that serve before are left as they are (1, among them gpu-0)"), "{text}");
 }
 
 /// Obstacles are independent: the rest of the plan is carried out.

@@ -119,7 +119,7 @@ proptest! {
                     prop_assert!(node.is_drained());
                     prop_assert!(matches!(worker.cordon, crate::worker::Cordon::Ours(_)), "the worker has no mark");
                 }
-                (Evidence::Absent(_), NodeLookup::Absent) => prop_assert!(!worker.was_busy()),
+                (Evidence::Absent { .. }, NodeLookup::Absent) => prop_assert!(!worker.was_busy()),
                 (Evidence::NotNeeded, _) => prop_assert!(worker.is_finished() || !worker.started),
                 (evidence, lookup) => prop_assert!(false, "{evidence:?} with {lookup:?}"),
             }

@@ -19,7 +19,7 @@ fn registered(state: &str) -> Value {
     ] } })
 }
 
-const PENDING: &str = r#"{ "spec": { "nodeName": null }, "status": { "phase": "Pending", "conditions": [], "containerStatuses": [] } }"#;
+const PENDING: &str = r#"{ "spec": { "nodeName": "" }, "status": { "phase": "Pending", "conditions": [], "containerStatuses": [] } }"#;
 
 #[rstest]
 #[case::no_drain(&["IDLE"])]
@@ -44,13 +44,19 @@ fn pod_of_drained_node_is_deleted(#[case] states: &[&str]) {
 }
 
 #[test]
-fn unreachable_slurm_allows_deletion_of_never_started_pods_only() {
+fn unreachable_slurm_allows_deletion_of_unbound_pods_only() {
     let fixture = Fixture::new(&json!({ "replicas": 0 }))
         .worker("gpu-0", &marked())
         .worker("gpu-1", &serde_json::from_str(PENDING).unwrap())
+        .worker(
+            "gpu-2",
+            &json!({ "status": { "phase": "Pending", "conditions": [], "containerStatuses": [] } }),
+        )
         .unknown();
     assert_eq!(fixture.effects(), ["delete gpu-1 (Surplus, no evidence needed)"]);
-    assert_eq!(fixture.plan().waiting[0].for_, WaitFor::Slurm);
+    let waiting = fixture.plan().waiting;
+    let waiting: Vec<_> = waiting.iter().map(|waiting| (waiting.pod.as_str(), waiting.for_)).collect();
+    assert_eq!(waiting, [("gpu-2", WaitFor::Slurm), ("gpu-0", WaitFor::Slurm)]);
 }
 
 #[test]
@@ -103,7 +109,7 @@ fn worker_created_since_the_restapi_vanished_may_have_a_job() {
 fn pending_pod_with_registered_slurm_node_is_drained() {
     let pending = json!({ "status": { "phase": "Pending", "conditions": [], "containerStatuses": [] } });
     let fixture = Fixture::new(&json!({ "replicas": 0 })).worker("gpu-0", &pending);
-    assert_eq!(fixture.effects(), ["delete gpu-0 (Surplus, no evidence needed)"]);
+    assert_eq!(fixture.effects(), ["delete gpu-0 (Surplus, absent)"]);
     let effects = fixture.slurm("gpu-0", &["MIXED"], "").effects();
     assert!(effects[0].starts_with("mark gpu-0 for scale-in and drain"), "{effects:?}");
     assert_eq!(effects.len(), 1);
@@ -233,22 +239,72 @@ fn open_partition_blocks_only_the_nodeset_that_defines_it(
     assert_eq!(fixture.plan().deletion, Some(expected));
 }
 
-#[rstest]
-#[case::forced(true, false)]
-#[case::without_controller(false, true)]
-fn forced_or_orphaned_nodeset_is_deleted_without_waiting(#[case] forced: bool, #[case] orphaned: bool) {
-    let mut fixture =
-        deleting(Fixture::new(&json!({ "replicas": 2 })).workers(2)).unknown().nodeset(|nodeset| {
-            nodeset.metadata.finalizers.get_or_insert_default().push("other/finalizer".to_owned());
-            if forced {
-                let annotations = nodeset.metadata.annotations.get_or_insert_default();
-                annotations.insert("nodeset.slinky.slurm.net/force-delete".to_owned(), "true".to_owned());
-            }
-        });
-    if orphaned {
-        fixture.observed.controller = None;
-    }
+/// A NodeSet with two workers and the finalizer of another program, in deletion while Slurm is unreachable.
+fn deleting_without_slurm(change: impl FnOnce(&mut slinky_api::v1beta1::NodeSet)) -> Fixture {
+    deleting(Fixture::new(&json!({ "replicas": 2 })).workers(2)).unknown().nodeset(|nodeset| {
+        nodeset.metadata.finalizers.get_or_insert_default().push("other/finalizer".to_owned());
+        change(nodeset);
+    })
+}
+
+#[test]
+fn nodeset_without_controller_is_deleted_without_waiting() {
+    let mut fixture = deleting_without_slurm(|_| ());
+    fixture.observed.controller = None;
     assert_eq!(fixture.effects(), [r#"set finalizers ["other/finalizer"]"#]);
+}
+
+#[test]
+fn forced_deletion_deletes_the_workers_first() {
+    let fixture = deleting_without_slurm(|nodeset| {
+        let annotations = nodeset.metadata.annotations.get_or_insert_default();
+        annotations.insert("nodeset.slinky.slurm.net/force-delete".to_owned(), "true".to_owned());
+    });
+    let deletes = ["gpu-1", "gpu-0"].map(|pod| format!("delete {pod} (Unwanted, no evidence needed)"));
+    assert_eq!(fixture.effects(), deletes);
+    let terminating = json!({ "metadata": { "deletionTimestamp": "2027-01-15T08:00:00Z" } });
+    let fixture = fixture.worker("gpu-0", &terminating).worker("gpu-1", &terminating);
+    assert_eq!(fixture.effects(), [r#"set finalizers ["other/finalizer"]"#]);
+}
+
+#[test]
+fn suspended_job_keeps_the_pod_of_a_drained_node() {
+    let marked = Fixture::new(&json!({ "replicas": 0 })).worker("gpu-0", &marked());
+    let fixture = marked.slurm("gpu-0", &["IDLE", "DRAIN"], "slurm-operator: x").hidden_job("gpu-0", "7");
+    assert!(fixture.effects().is_empty(), "{:?}", fixture.effects());
+    assert_eq!(fixture.plan().waiting[0].for_, WaitFor::Drain);
+}
+
+/// A worker that runs for an hour, at this address, and whose slurmd registered under another name.
+fn renamed(address: &str, started_at: i64, comment: &str) -> Fixture {
+    let worker = json!({ "status": { "podIP": "10.0.0.7" } });
+    Fixture::new(&json!({ "replicas": 0 })).worker("gpu-0", &worker).slurm_node(json!({
+        "name": "other", "state": ["MIXED"], "address": address, "comment": comment,
+        "slurmd_start_time": { "set": true, "number": crate::plan::testing::minute(started_at).as_second() },
+    }))
+}
+
+const POD_OF_ANOTHER_NODESET: &str = r#"{"namespace":"ns","podName":"cpu-0","node":"n"}"#;
+
+#[rstest]
+#[case::at_its_address("10.0.0.7", -100, "", true)]
+#[case::started_since_the_pod_was_created("10.0.0.8", 0, "", true)]
+#[case::started_within_the_skew_of_clocks("10.0.0.8", -4, "", true)]
+#[case::older_than_the_pod("10.0.0.8", -6, "", false)]
+#[case::run_by_another_pod("10.0.0.7", 0, POD_OF_ANOTHER_NODESET, false)]
+fn worker_that_may_be_registered_under_another_name_is_not_removed(
+    #[case] address: &str,
+    #[case] started_at: i64,
+    #[case] comment: &str,
+    #[case] waits: bool,
+) {
+    let fixture = renamed(address, started_at, comment);
+    if waits {
+        assert!(fixture.effects().is_empty(), "{:?}", fixture.effects());
+        assert_eq!(fixture.plan().waiting[0].for_, WaitFor::OtherName);
+    } else {
+        assert_eq!(fixture.effects(), ["delete gpu-0 (Surplus, absent)"]);
+    }
 }
 
 #[rstest]

@@ -37,12 +37,25 @@ fn creates_per_plan_are_limited() {
     assert_eq!(Fixture::new(&json!({ "replicas": 1000 })).effects().len(), 250);
 }
 
-#[test]
-fn excessive_replicas_are_rejected_without_effects() {
-    let fixture = Fixture::new(&json!({ "replicas": 2_000_000_000 })).workers(2);
+#[rstest]
+#[case::excessive(2_000_000_000)]
+#[case::negative(-1)]
+fn invalid_replicas_are_rejected_without_effects(#[case] replicas: i32) {
+    let fixture = Fixture::new(&json!({ "replicas": replicas })).workers(2);
     let plan = fixture.plan();
     assert!(plan.effects.is_empty(), "{:?}", plan.effects);
     assert!(matches!(plan.obstacles.as_slice(), [Obstacle::Specific(NodeSetObstacle::Replicas(_))]));
+}
+
+#[test]
+fn worker_of_unknown_mode_stays() {
+    let unknown = json!({ "metadata": { "labels": { "nodeset.slinky.slurm.net/scaling-mode": "" } } });
+    let fixture = Fixture::new(&json!({ "replicas": 2 }))
+        .worker("gpu-0", &unknown)
+        .worker("odd", &unknown)
+        .slurm("gpu-0", &["IDLE"], "")
+        .slurm("odd", &["IDLE"], "");
+    assert!(fixture.effects().is_empty(), "{:?}", fixture.effects());
 }
 
 #[test]

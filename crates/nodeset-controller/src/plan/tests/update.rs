@@ -1,5 +1,6 @@
 //! Updates: which workers are replaced, when, and how many at a time.
 
+use crate::plan::WaitFor;
 use crate::plan::fixture::Fixture;
 use crate::plan::testing::minute;
 use rstest::rstest;
@@ -67,6 +68,63 @@ fn marked_worker_stays_chosen_until_replaced() {
         "slurm-operator: x",
     );
     assert!(fixture.effects().is_empty(), "{:?}", fixture.effects());
+}
+
+#[test]
+fn readiness_flap_does_not_drain_more_workers_than_may_be_unavailable() {
+    let flapping: Vec<_> = (0..5).map(|_| old(&not_ready())).collect();
+    assert_eq!(chosen(&fixture(5, &json!(2), &flapping)).len(), 2);
+    // They were drained before; three get their jobs back.
+    let mut drained = fixture(5, &json!(2), &[(); 5].map(|()| old(&marked())));
+    for ordinal in 0..5 {
+        drained = drained.slurm(&format!("gpu-{ordinal}"), &["MIXED", "DRAIN"], "slurm-operator: x");
+    }
+    let undone: Vec<_> = drained.effects();
+    assert_eq!(undone, [2, 1, 0].map(|gpu| format!(r#"unmark gpu-{gpu} Undrain("gpu-{gpu}")"#)));
+}
+
+#[test]
+fn outdated_workers_that_never_ran_are_all_replaced_at_once() {
+    let pending = json!({ "spec": { "nodeName": "" },
+        "status": { "phase": "Pending", "conditions": [], "containerStatuses": [] } });
+    let mut fixture = fixture(3, &json!(1), &[(); 3].map(|()| old(&pending)));
+    for ordinal in 0..3 {
+        fixture = fixture.without_slurm_node(&format!("gpu-{ordinal}"));
+    }
+    let deletes = [2, 1, 0].map(|gpu| format!("delete gpu-{gpu} (Outdated, no evidence needed)"));
+    assert_eq!(fixture.effects(), deletes);
+}
+
+#[test]
+fn broken_worker_takes_the_turn_of_one_that_waits_for_it() {
+    // gpu-0 is drained, and may not be deleted while gpu-1 is unavailable, which only the update can repair.
+    let fixture = fixture(2, &json!(1), &[old(&marked()), old(&not_ready())])
+        .slurm("gpu-0", &["IDLE", "DRAIN"], "slurm-operator: x")
+        .slurm("gpu-1", &["DOWN", "NOT_RESPONDING"], "Not responding");
+    assert_eq!(chosen(&fixture), ["gpu-1"]);
+    assert!(
+        fixture.effects().contains(&r#"unmark gpu-0 Undrain("gpu-0")"#.to_owned()),
+        "{:?}",
+        fixture.effects()
+    );
+}
+
+#[rstest]
+#[case::down(&["DOWN"])]
+#[case::invalid(&["IDLE", "INVALID_REG"])]
+#[case::drained_by_slurmctld(&["IDLE", "DRAIN"])]
+#[case::not_responding(&["IDLE", "NOT_RESPONDING"])]
+fn update_stops_at_updated_workers_that_slurm_gives_no_jobs(#[case] states: &[&str]) {
+    let workers = [old(&json!({})), old(&json!({})), json!({})];
+    let useful = fixture(3, &json!(1), &workers);
+    assert_eq!(chosen(&useful), ["gpu-1"]);
+    assert_eq!(useful.plan().useless, []);
+    let useless = useful.slurm("gpu-2", states, "Low RealMemory");
+    assert!(chosen(&useless).is_empty(), "{:?}", useless.effects());
+    let plan = useless.plan();
+    let shown: Vec<_> =
+        plan.useless.iter().map(|worker| (worker.pod.as_str(), worker.reason.as_str())).collect();
+    assert_eq!(shown, [("gpu-2", "Low RealMemory")]);
 }
 
 #[test]
@@ -148,6 +206,12 @@ fn healthy_unregistered_worker_is_replaced_after_two_minutes() {
     };
     assert!(two(59).effects().is_empty(), "the worker may still register");
     assert_eq!(two(59).plan().requeue_after, Some(std::time::Duration::from_secs(61)));
+    let elsewhere = two(50).slurm("other", &["IDLE"], "");
+    assert!(elsewhere.effects().is_empty(), "its slurmd may be registered under another name");
+    assert_eq!(elsewhere.plan().waiting[0].for_, WaitFor::OtherName);
+    let mut again = two(50);
+    again.observed.retry_times.insert("gpu-1".to_owned(), minute(61));
+    assert!(again.effects().is_empty(), "it backs off after a replacement in vain");
     assert_eq!(two(50).effects(), ["delete gpu-1 (Unregistered, absent)"]);
 }
 
@@ -214,7 +278,7 @@ fn unhealthy_worker_is_replaced_first_whatever_its_age(#[case] healthy: i64, #[c
         old(&created_at)
     };
     let workers = [created_at(healthy, &json!({})), created_at(unhealthy, &not_ready())];
-    assert_eq!(chosen(&fixture(2, &json!(0), &workers)), ["gpu-1"]);
+    assert_eq!(chosen(&fixture(2, &json!(1), &workers)), ["gpu-1"]);
 }
 
 #[test]

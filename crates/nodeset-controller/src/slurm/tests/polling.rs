@@ -11,10 +11,11 @@ async fn idle_minute_costs_58_conditional_and_two_full_lists() {
     fixture.requests();
     fixture.take_changes();
     advance(60).await;
-    let requests = fixture.requests();
+    let requests = fixture.all_requests();
     let lists = requests.iter().filter(|request| *request == "GET nodes/").count();
+    let states = requests.iter().filter(|request| *request == "GET jobs/state/").count();
     let rest = requests.iter().filter(|request| request.starts_with("GET nodes/?update_time=")).count();
-    assert_eq!((requests.len(), lists, rest), (60, 2, 58), "{requests:?}");
+    assert_eq!((requests.len(), lists, states, rest), (64, 2, 4, 58), "{requests:?}");
     assert_eq!(fixture.take_changes(), vec![]);
 }
 
@@ -84,9 +85,9 @@ async fn slow_slurmctld_never_gets_two_reads_at_a_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn slurmctld_that_answers_within_3_s_is_known() {
+async fn slurmctld_that_answers_within_2_s_is_known() {
     let mut fixture = Fixture::new(&["a"]);
-    fixture.slurm.inject(Fault::Slow(seconds(3)));
+    fixture.slurm.inject(Fault::Slow(seconds(2)));
     fixture.wait_until("known", is_known).await;
     for _ in 0..60 {
         advance(1).await;

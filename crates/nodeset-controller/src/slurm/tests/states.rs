@@ -69,7 +69,7 @@ async fn first_answer_is_overdue_after_the_list_timeout() {
     let fixture = Fixture::new(&["a"]);
     fixture.slurm.inject(Fault::Slow(seconds(60)));
     fixture.view();
-    advance(4).await;
+    advance(8).await;
     let view = fixture.view();
     assert_eq!((why(&view), view.is_not_polled_yet()), ("Slurm has not answered yet", true));
     advance(2).await;

@@ -95,7 +95,7 @@ async fn node_is_unknown_after_a_cancelled_write() {
 async fn write_to_a_failing_cluster_is_not_sent() {
     let mut fixture = Fixture::known(&["a"]).await;
     fixture.slurm.inject_on(Method::GET, "/nodes/", Fault::ControllerDown);
-    advance(7).await;
+    advance(11).await;
     assert_eq!(state(&fixture.view()), "known");
     fixture.requests();
     let error = fixture.cluster().update_nodes(&["a"], &drain()).await.unwrap_err();
