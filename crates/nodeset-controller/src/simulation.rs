@@ -1,11 +1,13 @@
 //! The real planner and executor with random faults: lagging caches, requests that fail with and without effect, a
-//! Slurm outage, users who change the spec, a process that crashes between any two writes. Every run is a function of
-//! its seed, so a failed one can be reproduced: `SIMULATION_SEED=17 cargo test -p nodeset-controller simulation`.
+//! Slurm outage, slurmds that register under another name, users who change the spec, cordon, suspend jobs or delete the
+//! NodeSet in the foreground, a process that crashes between any two writes. Every run is a function of its seed, so a failed one can be reproduced: `SIMULATION_SEED=17 cargo test -p nodeset-controller simulation`.
 
 mod invariants;
+mod kubernetes;
 mod process;
 mod random;
 mod scenario;
+mod users;
 
 use scenario::Scenario;
 use std::env::var;

@@ -1,11 +1,13 @@
 //! Invariants that must hold whatever faults occur.
 
-use super::process::{NAMESPACE, OPERATOR};
+use super::process::{NAMESPACE, NODESET, OPERATOR};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::Value;
-use slinky_api::labels::annotations::POD_CORDON_BY;
+use slinky_api::labels::annotations::{CORDONED_PODS, POD_CORDON_BY};
+use slinky_api::v1beta1::NodeSet;
 use slurm_fake::FakeSlurm;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 use test_support::api_model::{ApiModel, Change, Event, Verb};
 use tokio::time::Instant;
@@ -28,6 +30,12 @@ pub struct Invariants {
     pub drained_by_person: BTreeSet<String>,
     /// Pods deleted by a person: the operator is not responsible for their jobs.
     pub deleted_by_person: BTreeSet<String>,
+    /// Pods that a person cordoned, by name, and whether the record and the drain of it were seen since.
+    pub cordoned_by_person: BTreeMap<String, bool>,
+    /// The Slurm nodes that pods run under another name, by UID of the pod.
+    pub other_names: BTreeMap<String, String>,
+    /// Since when more workers are drained by an update than may be unavailable.
+    overdrained: Option<Instant>,
 }
 
 impl Invariants {
@@ -40,6 +48,7 @@ impl Invariants {
         self.desired.push((replicas, None));
         // After a scale-in some of them are not recreated.
         self.updating.clear();
+        self.cordoned_by_person.clear();
     }
 
     /// Checks the changes since the last call.
@@ -56,6 +65,42 @@ impl Invariants {
                     "the operator undid or overwrote a person's drain of {node}: {reason:?}"
                 ));
             }
+        }
+        self.check_cordons(api, slurm)?;
+        self.check_drains(api, slurm)
+    }
+
+    /// A cordon by a person that was recorded lasts, also if its pod is replaced.
+    fn check_cordons(&mut self, api: &ApiModel, slurm: &FakeSlurm) -> Result<(), String> {
+        let nodeset = api.get::<NodeSet>(NAMESPACE, NODESET);
+        let record = nodeset.map(|nodeset| text(&nodeset, &annotation(CORDONED_PODS))).unwrap_or_default();
+        let recorded = slurm_conf::hostlist::expand(&record).unwrap_or_default();
+        for (name, seen) in &mut self.cordoned_by_person {
+            let is_drained = slurm.unavailable_reason(name).is_some();
+            if *seen && !is_drained && !slurm.is_busy(name) {
+                return Err(format!("the operator undid a person's cordon of {name}"));
+            }
+            *seen |= is_drained && recorded.contains(name);
+        }
+        Ok(())
+    }
+
+    /// An update drains no more workers than may be unavailable, except for moments.
+    fn check_drains(&mut self, api: &ApiModel, slurm: &FakeSlurm) -> Result<(), String> {
+        let is_drained = |(name, pod): (&String, &Arc<Value>)| {
+            pod["metadata"]["deletionTimestamp"].is_null()
+                && text(pod, &annotation(POD_CORDON_BY)).ends_with("update")
+                && slurm.unavailable_reason(name).is_some()
+        };
+        let pods = pods(api);
+        let drained: Vec<_> = pods.iter().filter(|pod| is_drained(*pod)).map(|(name, _)| name).collect();
+        if drained.len() <= MAX_UNAVAILABLE {
+            self.overdrained = None;
+            return Ok(());
+        }
+        let since = *self.overdrained.get_or_insert_with(Instant::now);
+        if since.elapsed() > GRACE {
+            return Err(format!("an update keeps {drained:?} drained at once"));
         }
         Ok(())
     }
@@ -83,11 +128,11 @@ impl Invariants {
                 let uid = text(before, "/metadata/uid");
                 // Without a slurmd there is no job: a busy Slurm node belongs to the previous pod.
                 let started = before["status"]["containerStatuses"].is_array();
-                if started && slurm.is_busy(name) && !self.deleted_by_person.contains(&uid) {
+                let node = self.other_names.get(&uid).unwrap_or(name);
+                if started && slurm.is_busy(node) && !self.deleted_by_person.contains(&uid) {
                     return Err(format!("{name} was deleted with a running job"));
                 }
-                let annotation = format!("/metadata/annotations/{}", POD_CORDON_BY.replace('/', "~1"));
-                if is_ready(before) && text(before, &annotation) == "update" {
+                if is_ready(before) && text(before, &annotation(POD_CORDON_BY)) == "update" {
                     self.updating.insert(name.clone());
                 }
                 // A worker chosen for scale-in may stay in the place of one that an update deleted.
@@ -108,6 +153,11 @@ impl Invariants {
     }
 }
 
+/// The JSON pointer of an annotation.
+pub fn annotation(key: &str) -> String {
+    format!("/metadata/annotations/{}", key.replace('/', "~1"))
+}
+
 /// Whether a pod is ready.
 pub fn is_ready(pod: &Value) -> bool {
     let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
@@ -120,7 +170,7 @@ pub fn text(object: &Value, pointer: &str) -> String {
 }
 
 /// Pods by name.
-pub fn pods(api: &ApiModel) -> BTreeMap<String, std::sync::Arc<Value>> {
+pub fn pods(api: &ApiModel) -> BTreeMap<String, Arc<Value>> {
     let pods = api.list::<Pod>(NAMESPACE).into_iter();
     pods.map(|pod| (text(&pod, "/metadata/name"), pod)).collect()
 }

@@ -13,8 +13,10 @@ use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt;
 use kube::runtime::watcher::Event;
+use serde_json::json;
 use slinky_api::v1beta1::NodeSet;
 use slurm_fake::FakeSlurm;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use test_support::api_model::{ApiModel, LaggingCache};
@@ -108,6 +110,9 @@ impl Process {
         let seen = self.executor.bases.seen(&nodeset.uid().unwrap_or_default());
         let observed = observe(&nodeset, &self.sources).await;
         let plan = plan(&observed, now);
+        if let Some(change) = &plan.metadata {
+            annotate(api, &observed.nodeset, &change.annotations);
+        }
         if let Some(revision) = plan.children.as_ref().and_then(|children| children.revision.clone()) {
             create_revision(api, revision);
         }
@@ -133,6 +138,22 @@ impl Process {
     pub fn crash(self) {
         self.run.iter().for_each(JoinHandle::abort);
         self.background.lock().unwrap().iter().for_each(JoinHandle::abort);
+    }
+}
+
+/// Writes annotations of the NodeSet as the controller would, in the observed version only; this write meets no fault.
+fn annotate(api: &ApiModel, nodeset: &NodeSet, annotations: &BTreeMap<String, Option<String>>) {
+    let live = api.get::<NodeSet>(NAMESPACE, NODESET);
+    let version = live.and_then(|live| live["metadata"]["resourceVersion"].as_str().map(str::to_owned));
+    if version == nodeset.resource_version() {
+        api.edit::<NodeSet>(NAMESPACE, NODESET, |live| {
+            for (key, value) in annotations {
+                match value {
+                    Some(value) => live["metadata"]["annotations"][key] = json!(value),
+                    None => drop(live["metadata"]["annotations"].as_object_mut().unwrap().remove(key)),
+                }
+            }
+        });
     }
 }
 

@@ -1,11 +1,11 @@
 //! One scenario: random actions of users, kubelet, Slurm and the operator, and the final state.
 
-use super::invariants::{Invariants, MAX_UNAVAILABLE, is_ready, pods, text};
+use super::invariants::{Invariants, MAX_UNAVAILABLE, annotation, is_ready, pods, text};
 use super::process::{NAMESPACE, NODESET, OPERATOR, Process};
 use super::random::Random;
 use crate::fixture;
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 use serde_json::{Value, json};
 use slinky_api::labels::annotations::POD_CORDON;
 use slinky_api::labels::{REVISION_HASH, WORKERS_FINALIZER};
@@ -17,9 +17,9 @@ use test_support::api_model::{ApiModel, Call, Failure, Fate, Verb};
 use tokio::time::{Instant, sleep};
 
 /// Maximum number of desired workers.
-const MAX_REPLICAS: u64 = 4;
+pub const MAX_REPLICAS: u64 = 4;
 /// Kubernetes nodes.
-const HOSTS: [&str; 2] = ["host-0", "host-1"];
+pub const HOSTS: [&str; 2] = ["host-0", "host-1"];
 /// How long it may take to converge after the last fault: expired batches, and timeouts.
 const CONVERGE_TIMEOUT: Duration = Duration::from_mins(15);
 
@@ -30,17 +30,17 @@ fn time(second: i64) -> Timestamp {
 
 /// A running scenario.
 pub struct Scenario {
-    random: Random,
-    api: ApiModel,
-    slurm: FakeSlurm,
+    pub random: Random,
+    pub api: ApiModel,
+    pub slurm: FakeSlurm,
     started: Instant,
     start: i64,
     process: Option<Process>,
     restarts: u32,
-    jobs: Vec<i64>,
-    slurm_fails_until: Option<Instant>,
-    slurm_recovered: Instant,
-    invariants: Invariants,
+    pub jobs: Vec<i64>,
+    pub slurm_fails_until: Option<Instant>,
+    pub slurm_recovered: Instant,
+    pub invariants: Invariants,
     log: Vec<String>,
 }
 
@@ -81,11 +81,11 @@ impl Scenario {
         scenario
     }
 
-    fn now(&self) -> Timestamp {
+    pub fn now(&self) -> Timestamp {
         time(self.start + seconds(self.started.elapsed()))
     }
 
-    fn note(&mut self, action: impl Into<String>) {
+    pub fn note(&mut self, action: impl Into<String>) {
         let line = format!("{:>4} s {}", seconds(self.started.elapsed()), action.into());
         tracing::info!("{line}");
         self.log.push(line);
@@ -99,7 +99,7 @@ impl Scenario {
 
     /// One step: a random action, a delivery of watch events or none, a reconcile, and a pause.
     pub async fn step(&mut self) -> Result<(), String> {
-        match self.random.below(16) {
+        match self.random.below(20) {
             0 => self.scale(),
             1 => self.change_template(),
             2 => self.cordon(),
@@ -108,8 +108,12 @@ impl Scenario {
             7 => self.fail_slurm(),
             8 if self.random.percent(30) => self.crash(),
             9 if self.random.percent(30) => self.delete_pod_by_hand(),
+            10 => self.cordon_pod(),
+            11 => self.suspend_or_resume(),
+            12 if self.random.percent(15) => self.delete_nodeset(),
             _ => self.run_kubelet(false),
         }
+        self.collect_garbage()?;
         self.invariants.check(&self.api, &self.slurm).map_err(|violation| self.with_log(&violation))?;
         if self.random.percent(80) {
             let (count, relist) = (self.random.below(8), self.random.percent(5));
@@ -137,66 +141,8 @@ impl Scenario {
         }
     }
 
-    fn with_log(&self, failure: &str) -> String {
+    pub fn with_log(&self, failure: &str) -> String {
         format!("{failure}\n{}", self.log.join("\n"))
-    }
-
-    fn scale(&mut self) {
-        let replicas = i64::try_from(self.random.below(MAX_REPLICAS + 1)).unwrap_or_default();
-        self.note(format!("scale to {replicas}"));
-        self.invariants.set_desired(replicas);
-        self.api.edit::<NodeSet>(NAMESPACE, NODESET, |nodeset| nodeset["spec"]["replicas"] = json!(replicas));
-    }
-
-    fn change_template(&mut self) {
-        let value = self.random.below(3).to_string();
-        self.note(format!("template {value}"));
-        self.api.edit::<NodeSet>(NAMESPACE, NODESET, |nodeset| {
-            nodeset["spec"]["slurmd"]["env"] = json!([{ "name": "V", "value": value }]);
-        });
-    }
-
-    fn cordon(&mut self) {
-        let host = *self.random.one_of(&HOSTS).unwrap();
-        let cordoned = self.random.percent(50);
-        self.note(format!("cordon {host} {cordoned}"));
-        self.api.edit::<Node>("", host, |node| node["spec"]["unschedulable"] = json!(cordoned));
-    }
-
-    /// Submits or ends a job.
-    fn use_slurm(&mut self) {
-        if self.random.percent(60) {
-            let ordinal = self.random.below(MAX_REPLICAS);
-            let node = format!("{NODESET}-{ordinal}");
-            self.note(format!("submit to {node}"));
-            let job = self.slurm.submit_job(&[&node], 1, Some(10));
-            self.jobs.push(job);
-        } else if !self.jobs.is_empty() {
-            let index = usize::try_from(self.random.next()).unwrap_or_default() % self.jobs.len();
-            let job = self.jobs.swap_remove(index);
-            self.note(format!("end job {job}"));
-            self.slurm.end_job(job);
-        }
-    }
-
-    /// A person drains or undrains a Slurm node.
-    async fn drain_by_hand(&mut self) {
-        // A concurrent write of the operator could not detect it: Slurm has no conditional writes.
-        if self.slurm_fails_until.is_some() || self.slurm_recovered.elapsed() < Duration::from_secs(6) {
-            return;
-        }
-        let node = format!("{NODESET}-{}", self.random.below(MAX_REPLICAS));
-        let client = self.slurm.client();
-        if self.invariants.drained_by_person.remove(&node) {
-            self.note(format!("a person resumes {node}"));
-            let _ = client.update_nodes(&[&node], &NodeUpdate::Undrain).await;
-        } else if self.slurm.unavailable_reason(&node).is_none() {
-            let update = NodeUpdate::Drain { reason: "person".to_owned() };
-            if client.update_nodes(&[&node], &update).await.is_ok() {
-                self.note(format!("a person drains {node}"));
-                self.invariants.drained_by_person.insert(node);
-            }
-        }
     }
 
     fn fail_slurm(&mut self) {
@@ -231,69 +177,6 @@ impl Scenario {
         self.restarts += 1;
     }
 
-    /// A person deletes a pod, whether or not it has a job.
-    fn delete_pod_by_hand(&mut self) {
-        let alive: Vec<_> = pods(&self.api).into_iter().filter(|(_, pod)| !is_terminating(pod)).collect();
-        let Some((name, pod)) = self.random.one_of(&alive).cloned() else { return };
-        self.note(format!("a person deletes {name}"));
-        self.invariants.deleted_by_person.insert(text(&pod, "/metadata/uid"));
-        let grace = json!("2027-01-15T08:00:00Z");
-        self.api.edit::<Pod>(NAMESPACE, &name, |pod| pod["metadata"]["deletionTimestamp"] = grace);
-    }
-
-    /// The kubelet starts pods, sets them ready, and removes terminating ones: `all` of them, or some.
-    fn run_kubelet(&mut self, all: bool) {
-        for (name, pod) in pods(&self.api) {
-            if !all && self.random.percent(40) {
-                continue;
-            }
-            if is_terminating(&pod) {
-                self.slurm.stop_slurmd(&name);
-                self.end_jobs_of(&name);
-                self.api.finish_deletion(NAMESPACE, &name);
-                if self.api.get::<Pod>(NAMESPACE, &name).is_some() {
-                    self.api.remove::<Pod>(NAMESPACE, &name);
-                }
-            } else if text(&pod, "/spec/nodeName").is_empty() {
-                let host = *self.random.one_of(&HOSTS).unwrap();
-                let second = self.now();
-                self.slurm.start_slurmd(&name);
-                self.api.edit::<Pod>(NAMESPACE, &name, |pod| {
-                    pod["spec"]["nodeName"] = json!(host);
-                    pod["status"]["phase"] = json!("Running");
-                    pod["status"]["containerStatuses"] = json!([{ "name": "slurmd", "image": "", "imageID": "",
-                        "ready": true, "restartCount": 0, "state": { "running": { "startedAt": second } } }]);
-                });
-            } else if !is_ready(&pod) {
-                self.set_ready(&name, true);
-            } else if !all && self.random.percent(3) {
-                self.note(format!("{name} is not ready"));
-                self.set_ready(&name, false);
-            }
-        }
-    }
-
-    fn set_ready(&mut self, name: &str, ready: bool) {
-        let now = self.now();
-        self.api.edit::<Pod>(NAMESPACE, name, |pod| {
-            let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
-            let others = conditions.into_iter().filter(|condition| condition["type"] != "Ready");
-            let status = if ready { "True" } else { "False" };
-            let condition = json!({ "type": "Ready", "status": status, "lastTransitionTime": now });
-            pod["status"]["conditions"] = others.chain([condition]).collect();
-        });
-    }
-
-    /// Jobs on a node end with its slurmd.
-    fn end_jobs_of(&mut self, node: &str) {
-        if self.slurm.is_busy(node) {
-            let jobs = std::mem::take(&mut self.jobs);
-            for job in jobs {
-                self.slurm.end_job(job);
-            }
-        }
-    }
-
     /// Without faults, jobs and changes by users, the desired state must be reached before the timeout.
     pub async fn converge(&mut self) -> Result<(), String> {
         self.note("no more faults");
@@ -305,12 +188,15 @@ impl Scenario {
         for job in std::mem::take(&mut self.jobs) {
             self.slurm.end_job(job);
         }
+        self.correct_names();
         for node in std::mem::take(&mut self.invariants.drained_by_person) {
             let _ = self.slurm.client().update_nodes(&[&node], &NodeUpdate::Undrain).await;
         }
         let until = Instant::now() + CONVERGE_TIMEOUT;
         loop {
             self.run_kubelet(true);
+            self.lift_cordons();
+            self.collect_garbage()?;
             self.process().deliver(usize::MAX, false);
             self.reconcile().await;
             sleep(Duration::from_secs(3)).await;
@@ -327,9 +213,12 @@ impl Scenario {
 
     /// A difference from the desired state.
     fn deviation(&mut self) -> Option<String> {
-        let nodeset = self.api.get::<NodeSet>(NAMESPACE, NODESET)?;
-        let desired = nodeset["spec"]["replicas"].as_u64().unwrap_or_default();
         let pods = pods(&self.api);
+        let nodeset = self.api.get::<NodeSet>(NAMESPACE, NODESET).unwrap_or_default();
+        let desired = nodeset["spec"]["replicas"].as_u64().unwrap_or_default();
+        if !nodeset["metadata"]["deletionTimestamp"].is_null() {
+            return Some("the NodeSet is not deleted yet".to_owned());
+        }
         if u64::try_from(pods.len()).ok() != Some(desired) {
             return Some(format!("{} pods instead of {desired}", pods.len()));
         }
@@ -341,7 +230,7 @@ impl Scenario {
             return Some(format!("pods of several revisions {hashes:?}"));
         }
         for (name, pod) in &pods {
-            let cordon = text(pod, &format!("/metadata/annotations/{}", POD_CORDON.replace('/', "~1")));
+            let cordon = text(pod, &annotation(POD_CORDON));
             if is_terminating(pod) || !is_ready(pod) || !cordon.is_empty() {
                 return Some(format!("{name} is terminating, not ready or cordoned"));
             }
@@ -371,8 +260,9 @@ fn fate_of(call: &Call, random: &mut Random) -> Fate {
     }
 }
 
-fn is_terminating(pod: &Value) -> bool {
-    !pod["metadata"]["deletionTimestamp"].is_null()
+/// Whether an object is being deleted.
+pub fn is_terminating(object: &Value) -> bool {
+    !object["metadata"]["deletionTimestamp"].is_null()
 }
 
 fn seconds(time: Duration) -> i64 {
