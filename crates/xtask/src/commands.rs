@@ -1,7 +1,7 @@
 //! Child processes.
 
 use crate::WORKSPACE;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use std::fs::File;
 use std::process::{Command, Stdio};
 
@@ -10,6 +10,16 @@ pub fn run(command: &mut Command) -> Result<()> {
     let status = command.status().with_context(|| format!("{command:?}"))?;
     ensure!(status.success(), "{command:?} ended with {status}");
     Ok(())
+}
+
+/// Standard output of a command; if it fails, an error with its standard error.
+pub fn output(command: &mut Command) -> Result<String> {
+    let program = command.get_program().to_owned();
+    let output = command.output().with_context(|| format!("running {}", program.display()))?;
+    if !output.status.success() {
+        bail!("{}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
 /// Runs cargo in the root of the repository.

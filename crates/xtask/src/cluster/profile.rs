@@ -2,6 +2,7 @@
 
 use super::components::Component;
 use super::golang::Program;
+use crate::packages::Requirement;
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
 use std::fmt;
@@ -43,21 +44,30 @@ impl Profile {
         self.waves().iter().copied().flatten().copied()
     }
 
-    /// Debian packages that the profile uses.
-    pub fn packages(self) -> Vec<&'static str> {
-        let mut packages =
-            vec!["catatonit", "coreutils", "dash", "iproute2", "libc-bin", "mount", "util-linux"];
+    /// Files of the machine that the profile uses.
+    pub fn requirements(self) -> Vec<Requirement> {
+        let mut files = vec![
+            Requirement::new("catatonit", "catatonit"),
+            Requirement::new("/usr/bin/dash", "dash"),
+            Requirement::new("getent", "libc-bin"),
+            Requirement::new("install", "coreutils"),
+            Requirement::new("ip", "iproute2"),
+            Requirement::new("mount", "mount"),
+            Requirement::new("nsenter", "util-linux"),
+        ];
         if self == Self::Node {
-            packages.extend([
-                "conntrack",
-                "containerd",
-                "containernetworking-plugins",
-                "iptables",
-                "kmod",
-                "runc",
+            files.extend([
+                Requirement::new("/usr/bin/containerd", "containerd"),
+                Requirement::new("/usr/lib/cni/ptp", "containernetworking-plugins"),
+                Requirement::new("conntrack", "conntrack"),
+                Requirement::new("containerd-shim-runc-v2", "containerd"),
+                Requirement::new("ctr", "containerd"),
+                Requirement::new("iptables", "iptables"),
+                Requirement::new("modprobe", "kmod"),
+                Requirement::new("runc", "runc"),
             ]);
         }
-        packages
+        files
     }
 }
 

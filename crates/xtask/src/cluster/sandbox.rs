@@ -9,8 +9,9 @@ use super::layout::{Layout, NODE_ADDRESS, Name, SERVICE_CIDR};
 use super::processes::{self, MARKER, Process};
 use super::wait;
 use crate::cache;
-use crate::commands::log_to;
-use anyhow::{Context, Result, bail, ensure};
+use crate::commands::{log_to, output};
+use crate::packages::PATH;
+use anyhow::{Context, Result, ensure};
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
@@ -126,16 +127,6 @@ impl Sandbox {
     }
 }
 
-/// Standard output of a command; if it fails, an error with its standard error.
-pub fn output(command: &mut Command) -> Result<String> {
-    let program = command.get_program().to_owned();
-    let output = command.output().with_context(|| format!("running {}", program.display()))?;
-    if !output.status.success() {
-        bail!("{}", String::from_utf8_lossy(&output.stderr).trim());
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
-}
-
 /// The last lines of a component's log.
 pub fn log_end(layout: &Layout, component: &str) -> String {
     let path = layout.log(component);
@@ -158,6 +149,5 @@ fn into_background(command: &mut Command, layout: &Layout, name: &str) -> Result
 
 /// Clears the caller's environment, and sets the marker of the cluster.
 fn set_environment(command: &mut Command, name: &Name) {
-    let path = "/usr/sbin:/usr/bin:/sbin:/bin";
-    command.env_clear().env("PATH", path).env("HOME", "/tmp").env(MARKER, name.to_string());
+    command.env_clear().env("PATH", PATH).env("HOME", "/tmp").env(MARKER, name.to_string());
 }

@@ -33,7 +33,7 @@ pub fn up(layout: &Layout, profile: Profile, nodes: usize) -> Result<()> {
 
 /// Installs packages and builds programs and images, before the cluster is created.
 fn prepare(profile: Profile) -> Result<()> {
-    packages::ensure(&profile.packages())?;
+    packages::ensure(&profile.requirements())?;
     for tool in TOOLS {
         tool.file()?;
     }

@@ -2,10 +2,17 @@
 
 use super::catalog::{Base, SLURM_SERIES, SUITE};
 use super::sources::Sources;
-use crate::{cache, packages};
+use crate::cache;
+use crate::packages::{self, Requirement};
 use anyhow::{Context, Result};
 use std::path::PathBuf;
 use xshell::{Shell, cmd};
+
+/// The program, and the keys of Debian, which other distributions lack.
+const REQUIREMENTS: [Requirement; 2] = [
+    Requirement::new("mmdebstrap", "mmdebstrap"),
+    Requirement::new("/usr/share/keyrings/debian-archive-keyring.gpg", "debian-archive-keyring"),
+];
 
 /// Files that no container needs, half the size of the packages.
 const EXCLUDED: [&str; 4] =
@@ -15,7 +22,7 @@ const EXCLUDED: [&str; 4] =
 pub fn tar(base: Base, sources: &Sources) -> Result<PathBuf> {
     let name = "rootfs.tar";
     let entry = cache::entry("rootfs", &format!("{}-{}", base.name(), sources.rootfs_key()), |dir| {
-        packages::ensure(&["mmdebstrap"])?;
+        packages::ensure(&REQUIREMENTS)?;
         let excluded = EXCLUDED.map(|path| format!("--dpkgopt=path-exclude={path}"));
         let variant = base.variant();
         let include = base.packages().join(",");
