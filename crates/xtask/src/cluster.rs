@@ -15,6 +15,7 @@ mod layout;
 mod local;
 mod lock;
 mod manifests;
+mod mounts;
 mod pki;
 mod processes;
 mod profile;

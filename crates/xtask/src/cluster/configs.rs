@@ -40,7 +40,8 @@ fn resolv_conf() -> String {
     format!("nameserver {NODE_ADDRESS}\nsearch default.svc.{DOMAIN} svc.{DOMAIN} {DOMAIN}\noptions ndots:5\n")
 }
 
-/// `restrict_oom_score_adj`, since a machine that is itself a container may not be allowed to lower OOM scores.
+/// `restrict_oom_score_adj`, since a machine that is itself a container may not be allowed to lower OOM scores;
+/// `disable_apparmor`, since containerd would load a profile into the machine's kernel and leave it there.
 fn containerd(layout: &Layout) -> String {
     format!(
         r#"version = 2
@@ -49,6 +50,7 @@ path = "/var/lib/containerd/opt"
 [plugins."io.containerd.grpc.v1.cri"]
 sandbox_image = "{pause}"
 restrict_oom_score_adj = true
+disable_apparmor = true
 [plugins."io.containerd.grpc.v1.cri".cni]
 bin_dir = "/usr/lib/cni"
 conf_dir = "{networks}"

@@ -2,6 +2,7 @@
 
 use super::golang::Program;
 use super::layout::Layout;
+use super::mounts;
 use super::processes::MARKER;
 use super::profile::TOOLS;
 use super::sandbox::Sandbox;
@@ -22,9 +23,8 @@ pub fn exec(layout: &Layout, command: &[OsString]) -> Result<()> {
     let Some(sandbox) = Sandbox::find(layout)? else {
         bail!("cluster {0} is not running: start it with `cargo xtask cluster up --name {0}`", layout.name);
     };
-    let bind_resolver = r#"mount --bind "$0" /etc/resolv.conf && exec "$@""#;
     let error = attach(layout, &sandbox)?
-        .args(["unshare", "--mount", "--", "sh", "-c", bind_resolver])
+        .args(["unshare", "--mount", "--", "sh", "-euc", mounts::USE_RESOLVER])
         .arg(layout.resolv_conf())
         .args(command)
         .exec();

@@ -6,6 +6,7 @@
 //! leave files elsewhere. Its network has no route to the outside.
 
 use super::layout::{Layout, NODE_ADDRESS, Name, SERVICE_CIDR};
+use super::mounts;
 use super::processes::{self, MARKER, Process};
 use super::wait;
 use crate::cache;
@@ -22,20 +23,6 @@ use xshell::Shell;
 
 /// Reaps orphans and does nothing else.
 const HOLDER: &str = "catatonit";
-
-/// Arguments: the cache directory, the private directories relative to it, and the resolver configuration. The cache
-/// directory may be below one of the covered directories, so it is moved away and back.
-const SET_UP_MOUNTS: &str = r#"
-mount --rbind "$1" /mnt
-mount --bind "$3" /etc/resolv.conf
-mount --bind "/mnt/$2/var" /var
-mount --bind "/mnt/$2/tmp" /tmp
-mount -t tmpfs -o mode=755 run /run
-mkdir -p "$1"
-mount --move /mnt "$1"
-mount -o remount,bind,ro /
-mount --make-rshared /
-"#;
 
 /// Arguments: the node's address and the range of Service addresses. The node's address is on a bridge without ports,
 /// since a kernel may lack dummy devices. The route makes Service addresses reachable before they are translated.
@@ -82,7 +69,7 @@ impl Sandbox {
         })?;
         let (cache, private, resolver) = (cache::root()?, layout.private(""), layout.resolv_conf());
         let paths = [cache.as_path(), private.strip_prefix(&cache)?, &resolver];
-        sandbox.script("mounting", SET_UP_MOUNTS, &paths)?;
+        sandbox.script("mounting", mounts::SET_UP, &paths)?;
         let addresses = [&NODE_ADDRESS.to_string(), SERVICE_CIDR];
         sandbox.script("setting up the network", SET_UP_NETWORK, &addresses)?;
         Ok(sandbox)

@@ -47,8 +47,8 @@ fn node_runs_pods_and_leaves_nothing_behind() {
         assert!(users.is_empty(), "{namespace:?} is still used by {users:?}");
     }
     wait_for("nothing to be left behind", || {
-        let after = Footprint::take(&cluster);
-        if after == before { Ok(()) } else { Err(format!("before: {before:#?}\nafter: {after:#?}")) }
+        let changes = Footprint::take(&cluster).changes_since(&before);
+        if changes.is_empty() { Ok(()) } else { Err(changes) }
     });
 }
 

@@ -1,9 +1,11 @@
 //! Runs clusters through the command line, and inspects the machine for their processes, mounts and files.
 
 use rustix::process::{Pid, Signal, kill_process};
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -172,16 +174,8 @@ fn list(directory: &Path) -> Vec<PathBuf> {
     fs::read_dir(directory).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path())).collect()
 }
 
-/// Everything on the machine that a cluster could leave behind.
-#[derive(Debug, PartialEq)]
-pub struct Footprint {
-    processes: Vec<PathBuf>,
-    mounts: Vec<String>,
-    named_networks: Vec<PathBuf>,
-    interfaces: Vec<PathBuf>,
-    control_groups: Vec<PathBuf>,
-    files: Vec<PathBuf>,
-}
+/// Everything on the machine that a cluster could change, one line per fact.
+pub struct Footprint(BTreeSet<String>);
 
 impl Footprint {
     /// Inspects the machine, without other clusters, which may start and end meanwhile.
@@ -195,22 +189,54 @@ impl Footprint {
         let is_other_cluster =
             |file: &PathBuf| file.parent() == Some(&clusters) && !file.ends_with(cluster.name);
         let home = PathBuf::from(std::env::var_os("HOME").unwrap());
-        let places = ["/", "/etc", "/opt", "/usr/libexec", "/var", "/var/lib", "/var/log"].map(PathBuf::from);
+        let places = [
+            "/",
+            "/etc",
+            "/opt",
+            "/run/netns",
+            "/sys/class/net",
+            "/usr/libexec",
+            "/var",
+            "/var/lib",
+            "/var/log",
+        ];
         let places =
-            places.into_iter().chain([home.join(".kube"), home, clusters.clone()]).collect::<Vec<_>>();
+            places.map(PathBuf::from).into_iter().chain([home.join(".kube"), home, clusters.clone()]);
+        let files = places.flat_map(|place| list(&place)).filter(|file| !is_other_cluster(file));
+        let groups = hierarchies().into_iter().flat_map(|root| list(&root)).filter(is_ours);
+        let paths = cluster.processes().into_iter().chain(files).chain(groups);
+        let settings = ["/proc/sys/kernel", "/proc/sys/vm"].map(|part| kernel_settings(Path::new(part)));
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
-        let hierarchies = list(Path::new("/sys/fs/cgroup"));
-        Self {
-            processes: cluster.processes(),
-            mounts: mounts.lines().map(ToOwned::to_owned).collect(),
-            named_networks: list(Path::new("/run/netns")),
-            interfaces: list(Path::new("/sys/class/net")),
-            control_groups: hierarchies.iter().flat_map(|h| list(h)).filter(is_ours).collect(),
-            files: places
-                .iter()
-                .flat_map(|place| list(place))
-                .filter(|file| !is_other_cluster(file))
+        let mounts = mounts.lines().map(ToOwned::to_owned);
+        Self(
+            mounts
+                .chain(paths.map(|path| path.display().to_string()))
+                .chain(settings.into_iter().flatten())
                 .collect(),
-        }
+        )
     }
+
+    /// The facts that have changed since an earlier footprint.
+    pub fn changes_since(&self, before: &Self) -> String {
+        let removed = before.0.difference(&self.0).map(|fact| format!("- {fact}\n"));
+        removed.chain(self.0.difference(&before.0).map(|fact| format!("+ {fact}\n"))).collect()
+    }
+}
+
+/// The roots of control groups: one with version 2 alone, else one per controller.
+fn hierarchies() -> Vec<PathBuf> {
+    let root = PathBuf::from("/sys/fs/cgroup");
+    if root.join("cgroup.controllers").exists() { vec![root] } else { list(&root) }
+}
+
+/// The settings of the machine's kernel that can be changed, with their values. The kernel itself changes two of them.
+fn kernel_settings(directory: &Path) -> Vec<String> {
+    let is_setting = |path: &PathBuf| {
+        let is_writable = fs::metadata(path).is_ok_and(|file| file.permissions().mode() & 0o200 != 0);
+        is_writable && !["ns_last_pid", "perf_event_max_sample_rate"].iter().any(|name| path.ends_with(name))
+    };
+    let setting = |path: PathBuf| Some(format!("{} = {:?}", path.display(), fs::read_to_string(&path).ok()?));
+    let (directories, files): (Vec<_>, Vec<_>) = list(directory).into_iter().partition(|path| path.is_dir());
+    let settings = files.into_iter().filter(is_setting).filter_map(setting);
+    settings.chain(directories.iter().flat_map(|path| kernel_settings(path))).collect()
 }
