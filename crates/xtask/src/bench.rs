@@ -11,7 +11,7 @@ mod usage;
 mod workload;
 
 use crate::WORKSPACE;
-use crate::cluster::{LocalCluster, Name};
+use crate::cluster::{LocalCluster, Name, Profile, check_machine};
 use crate::commands::{self, cargo};
 use crate::progress::step;
 use anyhow::{Result, ensure};
@@ -83,6 +83,7 @@ pub fn run(args: &Args) -> Result<()> {
     if let Some(program) = &args.program {
         ensure!(program.is_file(), "{} is not a file", program.display());
     }
+    check_machine(Profile::Scale)?;
     let cluster = LocalCluster::new(&args.name)?;
     ensure!(
         !cluster.layout.dir.exists(),

@@ -17,6 +17,11 @@ pub fn root() -> Result<PathBuf> {
     Ok(base.join("slurm-operator"))
 }
 
+/// Whether the directory `<name>/<key>` exists.
+pub fn contains(name: &str, key: &str) -> Result<bool> {
+    Ok(root()?.join(name).join(key).is_dir())
+}
+
 /// The directory `<name>/<key>`, built by `build` if it does not exist.
 ///
 /// `build` fills an empty directory, which is renamed when complete, so that an aborted build leaves no entry. A lock

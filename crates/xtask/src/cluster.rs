@@ -14,6 +14,7 @@ mod instance;
 mod layout;
 mod local;
 mod lock;
+mod machine;
 mod manifests;
 mod mounts;
 mod pki;
@@ -24,11 +25,12 @@ mod up;
 mod volumes;
 mod wait;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use instance::Cluster;
 use layout::Layout;
 pub use layout::Name;
 pub use local::LocalCluster;
+pub use machine::check_machine;
 pub use processes::end_programs;
 pub use profile::Profile;
 pub use wait::until;
@@ -69,10 +71,7 @@ pub enum Command {
 
 /// Runs one cluster command.
 pub fn run(command: &Command) -> Result<()> {
-    ensure!(
-        rustix::process::geteuid().is_root(),
-        "a local cluster needs root, to create namespaces and mounts"
-    );
+    machine::ensure_root()?;
     match command {
         Command::Up { name, profile, nodes } => up::up(&Layout::of(name)?, *profile, *nodes),
         Command::Exec { name, command } => exec::exec(&Layout::of(name)?, command),

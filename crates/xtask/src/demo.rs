@@ -1,7 +1,7 @@
 //! The demo: a local Kubernetes cluster with the operator and a Slurm cluster of all six kinds.
 
 use crate::WORKSPACE;
-use crate::cluster::{LocalCluster, end_programs};
+use crate::cluster::{LocalCluster, Profile, check_machine, end_programs};
 use crate::commands::{self, cargo, log_to};
 use crate::progress::step;
 use anyhow::{Context, Result};
@@ -34,6 +34,7 @@ const OBJECTS_TO_WAIT_FOR: [&str; 6] = [
 
 /// Starts the cluster, shows it and keeps it running.
 pub fn run() -> Result<()> {
+    check_machine(Profile::Node)?;
     let cluster = &LocalCluster::new(&CLUSTER.parse()?)?;
     step("build the operator", || cargo(&["build", "--quiet", "--workspace", "--bins"]))?;
     cluster.manage("up", &["--profile", "node"])?;

@@ -1,7 +1,7 @@
 //! The test command, run by CI and by developers before they push.
 
 use crate::WORKSPACE;
-use crate::cluster::LocalCluster;
+use crate::cluster::{LocalCluster, Profile, check_machine};
 use crate::commands::cargo;
 use crate::progress::step;
 use anyhow::{Context, Result, bail};
@@ -31,6 +31,7 @@ pub struct Args {
 
 /// Runs all checks and tests, and prints the counts.
 pub fn run(args: &Args) -> Result<()> {
+    check_machine(Profile::Node)?;
     // Before the tests, which rebuild this program and so replace the file of this process.
     let clusters = [test_cluster(CONTROL_PLANE)?, test_cluster(NODE)?];
     step("format", || cargo(&["fmt", "--all", "--check"]))?;

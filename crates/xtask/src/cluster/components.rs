@@ -57,6 +57,14 @@ impl Component {
         }
     }
 
+    /// The program, if it is built and not installed.
+    pub fn built(self) -> Option<Program> {
+        match self.source() {
+            Source::Built(program) => Some(program),
+            Source::Installed(_) => None,
+        }
+    }
+
     fn source(self) -> Source {
         match self {
             Self::Etcd => Source::Built(Program::ETCD),

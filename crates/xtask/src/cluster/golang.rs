@@ -1,11 +1,15 @@
 //! Go programs, built from released modules with the installed Go toolchain and cached.
 
 use crate::cache;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use sha2::{Digest, Sha256};
 use std::iter;
 use std::path::{Path, PathBuf};
 use xshell::{Shell, cmd};
+
+/// The version of Go that the modules need, without the patch version.
+const GO_MAJOR: u32 = 1;
+const GO_MINOR: u32 = 26;
 
 /// The disk space of a build: modules, Go's build cache and the results.
 const NEEDED_SPACE: u64 = 6 << 30;
@@ -105,6 +109,11 @@ impl Program {
         Self::of(name, "k8s.io/kubernetes", KUBERNETES_VERSION, package)
     }
 
+    /// Whether the program is in the cache.
+    pub fn is_built(&self) -> Result<bool> {
+        cache::contains(self.name, &self.key())
+    }
+
     /// The directory of the program, built if necessary.
     pub fn directory(&self) -> Result<PathBuf> {
         cache::entry(self.name, &self.key(), |dir| self.build(dir))
@@ -125,8 +134,6 @@ impl Program {
 
     fn build(&self, dir: &Path) -> Result<()> {
         let sh = Shell::new()?;
-        let go = cmd!(sh, "go version").quiet().ignore_stdout().ignore_stderr().run();
-        ensure!(go.is_ok(), "Go is not installed: install Go 1.26 or newer and put `go` in PATH");
         let free = fs4::available_space(dir).context("asking for free disk space")?;
         ensure!(
             free >= NEEDED_SPACE,
@@ -168,7 +175,10 @@ impl Program {
     }
 
     fn go_mod(&self) -> String {
-        let mut text = format!("module build\n\ngo 1.26.0\n\nrequire {} {}\n", self.module, self.version);
+        let mut text = format!(
+            "module build\n\ngo {GO_MAJOR}.{GO_MINOR}.0\n\nrequire {} {}\n",
+            self.module, self.version
+        );
         if self.is_kubernetes() {
             // Kubernetes releases its libraries with the same minor and patch version and major version 0.
             let version = self.version.replacen("v1.", "v0.", 1);
@@ -196,9 +206,47 @@ impl Program {
     }
 }
 
+/// Fails if Go is missing or too old to build the programs.
+pub fn ensure_go() -> Result<()> {
+    let sh = Shell::new()?;
+    check_go(cmd!(sh, "go version").quiet().ignore_stderr().read().ok().as_deref())
+}
+
+/// Fails unless the output of `go version` is of a version that can build the programs; `None` if there is no Go.
+fn check_go(output: Option<&str>) -> Result<()> {
+    let advice = format!("install Go {GO_MAJOR}.{GO_MINOR} or newer and put `go` in PATH");
+    let Some(output) = output else { bail!("Go is not installed: {advice}") };
+    // "go version go1.26.8 linux/amd64", "go version go1.27rc1 ...", "go version devel go1.28-0123abc ..."
+    let version =
+        output.split_whitespace().find_map(|word| word.strip_prefix("go").filter(|v| !v.is_empty()));
+    let version = version.with_context(|| format!("`go version` printed {output:?}: {advice}"))?;
+    let mut numbers = version.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse().unwrap_or(0));
+    let found = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    ensure!(found >= (GO_MAJOR, GO_MINOR), "Go {version} is too old: {advice}");
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
-    use super::Program;
+    use super::{Program, check_go};
+
+    #[test]
+    fn old_or_missing_go_is_reported_in_one_sentence() {
+        let error = |output: Option<&str>| check_go(output).unwrap_err().to_string();
+        let advice = "install Go 1.26 or newer and put `go` in PATH";
+        assert_eq!(error(None), format!("Go is not installed: {advice}"));
+        for old in ["1.19.8", "1.25.9", "1.9"] {
+            let output = format!("go version go{old} linux/amd64");
+            assert_eq!(error(Some(&output)), format!("Go {old} is too old: {advice}"));
+        }
+        assert_eq!(error(Some("gcc")), format!("`go version` printed \"gcc\": {advice}"));
+        for new in
+            ["go1.26.0 linux/amd64", "go1.27rc1 linux/arm64", "devel go1.28-0123abc linux/amd64", "go2.0 x"]
+        {
+            let output = format!("go version {new}");
+            assert!(check_go(Some(&output)).is_ok(), "{output}");
+        }
+    }
 
     #[test]
     fn key_depends_on_all_inputs_of_the_build() {

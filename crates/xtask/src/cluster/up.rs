@@ -2,6 +2,7 @@
 
 use super::instance::Cluster;
 use super::layout::Layout;
+use super::machine::check_machine;
 use super::profile::{Profile, TOOLS};
 use super::sandbox::Sandbox;
 use super::{cgroups, configs, down, lock, manifests, pki};
@@ -33,6 +34,7 @@ pub fn up(layout: &Layout, profile: Profile, nodes: usize) -> Result<()> {
 
 /// Installs packages and builds programs and images, before the cluster is created.
 fn prepare(profile: Profile) -> Result<()> {
+    check_machine(profile)?;
     packages::ensure(&profile.requirements())?;
     for tool in TOOLS {
         tool.file()?;

@@ -7,7 +7,9 @@
 mod support;
 
 use rustix::process::{Pid, Signal, kill_process};
+use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
 use support::{Cluster, Footprint, is_root, run, wait_for, xtask};
@@ -217,6 +219,14 @@ fn faults_are_reported_in_one_sentence() {
     without_go.env("XDG_CACHE_HOME", &empty).env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
     let error = error_of(&mut without_go);
     assert!(error.contains("Go is not installed"), "{error}");
+    assert!(!error.contains("build"), "Go was not checked first: {error}");
+    std::fs::write(empty.join("go"), "#!/bin/sh\necho go version go1.19.8 linux/amd64\n").unwrap();
+    std::fs::set_permissions(empty.join("go"), Permissions::from_mode(0o755)).unwrap();
+    let mut with_old_go = xtask(&up);
+    with_old_go.env("XDG_CACHE_HOME", &empty).env("PATH", format!("{}:/usr/bin:/bin", empty.display()));
+    let error = error_of(&mut with_old_go);
+    assert!(error.starts_with("error: Go 1.19.8 is too old: install Go 1."), "{error}");
+    std::fs::remove_file(empty.join("go")).unwrap();
 
     let mount = r#"mount -t tmpfs -o size=10m small "$0" && exec "$@""#;
     let mut without_space = Command::new("unshare");
