@@ -4,6 +4,7 @@
 //! and `ctr image import` loads them on a node.
 
 pub mod catalog;
+mod debian;
 mod oci;
 mod overlay;
 mod rootfs;

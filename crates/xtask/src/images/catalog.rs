@@ -1,6 +1,6 @@
 //! The images: their names, packages and commands. Data only.
 
-/// The supported Slurm series. A build fails if Debian has another one.
+/// The supported Slurm series. A build fails if the packages are of another one.
 pub const SLURM_SERIES: &str = "26.05";
 
 /// The Debian suite of all packages, the only one with this Slurm series.

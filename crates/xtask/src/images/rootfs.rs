@@ -1,6 +1,7 @@
 //! Root file systems from Debian packages.
 
 use super::catalog::{Base, SLURM_SERIES, SUITE};
+use super::debian;
 use super::sources::Sources;
 use crate::cache;
 use crate::packages::{self, Requirement};
@@ -26,7 +27,7 @@ pub fn tar(base: Base, sources: &Sources) -> Result<PathBuf> {
         let excluded = EXCLUDED.map(|path| format!("--dpkgopt=path-exclude={path}"));
         let variant = base.variant();
         let include = base.packages().join(",");
-        // Snapshot mirrors, as on CI machines, serve release files past their expiry date.
+        // A state of the past has a release file past its expiry date.
         let allow_expired = r#"--aptopt=Acquire::Check-Valid-Until "false""#;
         let tar = dir.join(name);
         let sh = Shell::new()?;
@@ -37,6 +38,7 @@ pub fn tar(base: Base, sources: &Sources) -> Result<PathBuf> {
             .arg(allow_expired)
             .arg(SUITE)
             .arg(tar)
+            .arg(debian::archive(dir).address)
             .quiet()
             .run()
             .context("mmdebstrap (are you root?)")

@@ -1,6 +1,7 @@
 //! The source files of the images of one base, and the cache keys of the images.
 
 use super::catalog::{Base, SLURM_SERIES, SUITE};
+use super::debian::SNAPSHOT;
 use anyhow::Result;
 use sha2::{Digest, Sha256};
 use std::fs;
@@ -50,7 +51,7 @@ impl Sources {
     /// The cache key of the root file system, a digest of all its inputs.
     pub fn rootfs_key(&self) -> String {
         let mut key = Key::default();
-        key.add(SUITE).add(SLURM_SERIES).add(self.base.variant());
+        key.add(SUITE).add(SNAPSHOT).add(SLURM_SERIES).add(self.base.variant());
         for package in self.base.packages() {
             key.add(package);
         }
