@@ -7,9 +7,8 @@ use std::iter;
 use std::path::{Path, PathBuf};
 use xshell::{Shell, cmd};
 
-/// The version of Go that the modules need, without the patch version.
-const GO_MAJOR: u32 = 1;
-const GO_MINOR: u32 = 26;
+/// The major and minor version of Go that the modules need.
+pub const NEEDED_GO: (u32, u32) = (1, 26);
 
 /// The disk space of a build: modules, Go's build cache and the results.
 const NEEDED_SPACE: u64 = 6 << 30;
@@ -175,10 +174,9 @@ impl Program {
     }
 
     fn go_mod(&self) -> String {
-        let mut text = format!(
-            "module build\n\ngo {GO_MAJOR}.{GO_MINOR}.0\n\nrequire {} {}\n",
-            self.module, self.version
-        );
+        let (major, minor) = NEEDED_GO;
+        let (module, version) = (self.module, self.version);
+        let mut text = format!("module build\n\ngo {major}.{minor}.0\n\nrequire {module} {version}\n");
         if self.is_kubernetes() {
             // Kubernetes releases its libraries with the same minor and patch version and major version 0.
             let version = self.version.replacen("v1.", "v0.", 1);
@@ -214,7 +212,8 @@ pub fn ensure_go() -> Result<()> {
 
 /// Fails unless the output of `go version` is of a version that can build the programs; `None` if there is no Go.
 fn check_go(output: Option<&str>) -> Result<()> {
-    let advice = format!("install Go {GO_MAJOR}.{GO_MINOR} or newer and put `go` in PATH");
+    let (major, minor) = NEEDED_GO;
+    let advice = format!("install Go {major}.{minor} or newer and put `go` in PATH");
     let Some(output) = output else { bail!("Go is not installed: {advice}") };
     // "go version go1.26.8 linux/amd64", "go version go1.27rc1 ...", "go version devel go1.28-0123abc ..."
     let version =
@@ -222,7 +221,7 @@ fn check_go(output: Option<&str>) -> Result<()> {
     let version = version.with_context(|| format!("`go version` printed {output:?}: {advice}"))?;
     let mut numbers = version.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse().unwrap_or(0));
     let found = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-    ensure!(found >= (GO_MAJOR, GO_MINOR), "Go {version} is too old: {advice}");
+    ensure!(found >= NEEDED_GO, "Go {version} is too old: {advice}");
     Ok(())
 }
 
