@@ -7,7 +7,7 @@ use crate::progress::step;
 use anyhow::{Context, Result, bail};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
-use std::thread;
+use std::thread::{self, ScopedJoinHandle};
 use xshell::Shell;
 
 /// The profiles of the clusters for end-to-end tests.
@@ -32,35 +32,58 @@ pub struct Args {
 /// Runs all checks and tests, and prints the counts.
 pub fn run(args: &Args) -> Result<()> {
     check_machine(Profile::Node)?;
-    // Before the tests, which rebuild this program and so replace the file of this process.
+    // Before the build, which replaces the file of this process.
     let clusters = [test_cluster(CONTROL_PLANE)?, test_cluster(NODE)?];
     step("format", || cargo(&["fmt", "--all", "--check"]))?;
     step("lints", || {
         cargo(&["clippy", "--quiet", "--workspace", "--all-targets", "--", "--deny", "warnings"])
     })?;
     step("each crate alone", check_each_crate_alone)?;
+    // All at once, since every selection of packages enables other features and so compiles most libraries again.
+    step("build", || cargo(&["build", "--quiet", "--workspace", "--all-targets"]))?;
     let mut tally = Tally::default();
-    step("unit, snapshot and conformance tests", || {
-        let mut tests = Command::new("cargo");
-        tests.args(["test", "--workspace", "--exclude", "e2e", "--no-fail-fast"]);
-        tally.add(tests.current_dir(WORKSPACE))
-    })?;
-    step("simulation", || {
-        let mut simulation = Command::new("cargo");
-        simulation.args(["test", "--profile", "simulation", "--package", "nodeset-controller", "simulation"]);
-        tally.add(simulation.env("SIMULATION_SEEDS", SCENARIOS).current_dir(WORKSPACE))
-    })?;
-    let end_to_end = run_end_to_end_tests(&clusters, &mut tally, args.keep_clusters);
+    let (tests, simulation) = thread::scope(|scope| {
+        let simulation = scope.spawn(run_simulation);
+        let tests = run_unit_tests(&mut tally)
+            .and_then(|()| run_end_to_end_tests(&clusters, &mut tally, args.keep_clusters));
+        (tests, join(simulation))
+    });
+    let simulation = simulation.map(|counted| tally.merge(counted));
     // Repeated at the end, where a reader looks first.
     for line in &tally.failures {
         println!("{line}");
     }
     println!("{} passed, {} failed", tally.passed, tally.failed);
-    end_to_end?;
+    tests.and(simulation)?;
     if tally.failed > 0 {
         bail!("{} tests failed", tally.failed);
     }
     Ok(())
+}
+
+fn run_unit_tests(tally: &mut Tally) -> Result<()> {
+    step("unit, snapshot and conformance tests", || {
+        let mut tests = Command::new("cargo");
+        tests.args(["test", "--workspace", "--exclude", "e2e", "--no-fail-fast"]);
+        tally.add(tests.current_dir(WORKSPACE))
+    })
+}
+
+/// Builds and runs the simulation with the lowest priority: other tests mostly wait, and it has no deadlines.
+fn run_simulation() -> Result<Tally> {
+    let mut tally = Tally::with_prefix("simulation");
+    step("simulation", || {
+        let mut simulation = Command::new("nice");
+        simulation.args(["--adjustment=19", "cargo", "test", "--profile", "simulation"]);
+        simulation.args(["--package", "nodeset-controller", "simulation"]);
+        tally.add(simulation.env("SIMULATION_SEEDS", SCENARIOS).current_dir(WORKSPACE))
+    })?;
+    Ok(tally)
+}
+
+/// The result of a thread.
+fn join<T>(thread: ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
+    thread.join().unwrap_or_else(|_| bail!("a thread that ran tests panicked"))
 }
 
 /// The test cluster of a profile, whose name differs from a developer's own.
@@ -85,11 +108,6 @@ fn end_to_end_tests() -> Result<Vec<String>> {
 
 /// Runs the end-to-end tests in two new clusters in parallel.
 fn run_end_to_end_tests(clusters: &[LocalCluster; 2], tally: &mut Tally, keep: bool) -> Result<()> {
-    step("end-to-end tests: build", || {
-        // Built outside the clusters, whose network cannot reach the crate registry.
-        cargo(&["build", "--quiet", "--workspace", "--bins"])?;
-        cargo(&["test", "--quiet", "--package", "e2e", "--no-run"])
-    })?;
     let (node, control_plane): (Vec<_>, Vec<_>) =
         end_to_end_tests()?.into_iter().partition(|test| test.starts_with(NODE_TEST_PREFIX));
     let suites = [(CONTROL_PLANE, &clusters[0], control_plane), (NODE, &clusters[1], node)];
@@ -104,7 +122,7 @@ fn run_end_to_end_tests(clusters: &[LocalCluster; 2], tally: &mut Tally, keep: b
                 step(format!("end-to-end tests: {profile}"), || tally.add(&mut command)).map(|()| tally)
             })
         });
-        running.map(|thread| thread.join().unwrap_or_else(|_| bail!("a thread that ran tests panicked")))
+        running.map(join)
     });
     if !keep {
         for cluster in clusters {
@@ -122,11 +140,12 @@ fn run_end_to_end_tests(clusters: &[LocalCluster; 2], tally: &mut Tally, keep: b
     result
 }
 
-/// The command that runs end-to-end tests inside a cluster.
+/// The command that runs end-to-end tests inside a cluster. The selection of all packages finds them as they were built:
+/// they cannot be built there, since the cluster's network cannot reach the crate registry.
 fn test_command(cluster: &LocalCluster, tests: &[String]) -> Command {
     let mut command = cluster.command("cargo");
     command.current_dir(WORKSPACE);
-    command.args(["test", "--offline", "--package", "e2e", "--no-fail-fast"]);
+    command.args(["test", "--offline", "--workspace", "--no-fail-fast"]);
     command.args(tests.iter().flat_map(|test| ["--test", test]));
     command.args(["--", "--test-threads", TEST_THREADS]);
     command
