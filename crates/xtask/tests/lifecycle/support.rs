@@ -192,6 +192,7 @@ impl Footprint {
         let places = [
             "/",
             "/etc",
+            "/etc/systemd/system/multi-user.target.wants",
             "/opt",
             "/run/netns",
             "/sys/class/net",
