@@ -106,29 +106,17 @@ fn end_to_end_tests() -> Result<Vec<String>> {
     Ok(sources.filter_map(|file| Some(file.file_stem()?.to_str()?.to_owned())).collect())
 }
 
-/// Runs the end-to-end tests in two new clusters in parallel.
+/// Runs the end-to-end tests in two clusters in parallel.
 fn run_end_to_end_tests(clusters: &[LocalCluster; 2], tally: &mut Tally, keep: bool) -> Result<()> {
     let (node, control_plane): (Vec<_>, Vec<_>) =
         end_to_end_tests()?.into_iter().partition(|test| test.starts_with(NODE_TEST_PREFIX));
     let suites = [(CONTROL_PLANE, &clusters[0], control_plane), (NODE, &clusters[1], node)];
-    for (profile, cluster, _) in &suites {
-        cluster.manage("up", &["--profile", profile])?;
-    }
     let outcomes = thread::scope(|scope| {
         let running = suites.each_ref().map(|(profile, cluster, tests)| {
-            scope.spawn(move || {
-                let mut tally = Tally::with_prefix(profile);
-                let mut command = test_command(cluster, tests);
-                step(format!("end-to-end tests: {profile}"), || tally.add(&mut command)).map(|()| tally)
-            })
+            scope.spawn(move || run_in_cluster(cluster, profile, tests, keep))
         });
         running.map(join)
     });
-    if !keep {
-        for cluster in clusters {
-            cluster.manage("down", &[])?;
-        }
-    }
     // A failure in one cluster does not hide the results of the other.
     let mut result = Ok(());
     for outcome in outcomes {
@@ -138,6 +126,18 @@ fn run_end_to_end_tests(clusters: &[LocalCluster; 2], tally: &mut Tally, keep: b
         }
     }
     result
+}
+
+/// Starts a cluster, runs end-to-end tests in it and removes it.
+fn run_in_cluster(cluster: &LocalCluster, profile: &str, tests: &[String], keep: bool) -> Result<Tally> {
+    cluster.manage("up", &["--profile", profile])?;
+    let mut tally = Tally::with_prefix(profile);
+    let mut command = test_command(cluster, tests);
+    let tested = step(format!("end-to-end tests: {profile}"), || tally.add(&mut command));
+    if !keep {
+        cluster.manage("down", &[])?;
+    }
+    tested.map(|()| tally)
 }
 
 /// The command that runs end-to-end tests inside a cluster. The selection of all packages finds them as they were built:
