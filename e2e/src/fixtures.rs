@@ -66,7 +66,8 @@ pub fn with_spec(mut spec: Value, replaced: &Value) -> Value {
 
 /// Applies a Service that a controller must not touch because of its metadata.
 pub async fn apply_foreign_service(env: &TestEnv, name: &str, metadata: &Value) -> Result<Service> {
-    env.apply(name, json!({ "metadata": metadata, "spec": { "ports": [{ "port": 1 }] } })).await
+    let spec = json!({ "selector": { "app": "theirs" }, "ports": [{ "name": "theirs", "port": 1 }] });
+    env.apply(name, json!({ "metadata": metadata, "spec": spec })).await
 }
 
 /// The spec of a Deployment or StatefulSet without pods that a controller must not touch.

@@ -211,7 +211,9 @@ impl Run<'_> {
 fn is_rejection(error: &apply::Error) -> bool {
     const TOO_MANY_REQUESTS: u16 = 429;
     match error {
-        apply::Error::Foreign { .. } | apply::Error::Serialise { .. } => true,
+        apply::Error::Foreign { .. } | apply::Error::NameConflict { .. } | apply::Error::Serialise { .. } => {
+            true
+        }
         apply::Error::Api { source: kube::Error::Api(status), .. } => {
             let is_client_error = (400..500).contains(&status.code);
             is_client_error && !status.is_conflict() && status.code != TOO_MANY_REQUESTS

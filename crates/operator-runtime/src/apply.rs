@@ -6,8 +6,9 @@
 //! a restart. Caches used here keep `managedFields`; without them each object is applied once per process, without
 //! effect. [`history`] prevents repeated applies where the API server normalises a value.
 //!
-//! Objects that another object controls, terminating objects and immutable objects are never written. Every write may
-//! be repeated, or sent by two processes at once.
+//! Objects that another object controls, objects without a controller that do not have the labels of the desired one,
+//! terminating objects and immutable objects are never written. Every write may be repeated, or sent by two processes
+//! at once.
 
 mod decide;
 mod fields;
@@ -109,6 +110,7 @@ impl Applier {
         let live_json = to_json(live)?;
         match decide::decide(&body, &live_json, &self.manager) {
             Decision::Foreign(owner) => return Err(foreign(desired, Some(owner))),
+            Decision::Unmarked(mark) => return Err(name_conflict(desired, mark)),
             Decision::Terminating => return Ok(Applied::Terminating),
             Decision::Immutable => return Ok(Applied::Immutable),
             Decision::Apply if !self.already_applied(&body, live, &live_json, Part::Main) => {}
@@ -178,7 +180,7 @@ impl Applier {
         Ok(counted("status", StatusWrite::Written, live))
     }
 
-    /// Creates an object that is never updated. An existing object under the same controller is accepted as it is.
+    /// Creates an object that is never updated. An existing object that an apply would write is accepted as it is.
     pub async fn create<K: Object>(&self, desired: &K) -> Result<Created<K>, Error> {
         let api = self.api(desired);
         let params = PostParams { field_manager: Some(self.manager.to_string()), ..PostParams::default() };
@@ -190,6 +192,7 @@ impl Applier {
         let existing = api.get(&desired.name_any()).await.map_err(failed("read", desired))?;
         match decide::decide(&to_json(desired)?, &to_json(&existing)?, &self.manager) {
             Decision::Foreign(owner) => Err(foreign(desired, Some(owner))),
+            Decision::Unmarked(mark) => Err(name_conflict(desired, mark)),
             Decision::Terminating => Ok(Created::Terminating),
             Decision::Keep | Decision::Apply | Decision::Immutable => Ok(Created::Existing(existing)),
         }
@@ -303,6 +306,10 @@ fn failed<K: Object>(verb: &'static str, object: &K) -> impl FnOnce(kube::Error)
 
 fn foreign<K: Object>(object: &K, owner: Option<Box<OwnerReference>>) -> Error {
     Error::Foreign { object: describe(object), owner }
+}
+
+fn name_conflict<K: Object>(object: &K, mark: String) -> Error {
+    Error::NameConflict { object: describe(object), mark }
 }
 
 /// Counts a write and returns its outcome.

@@ -3,11 +3,16 @@
 use super::fields::{is_applied, union};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::{Value, json};
+use slinky_api::labels::{APP_COMPONENT, APP_INSTANCE, APP_NAME};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// The field manager of the operator that ours may replace: the default name of binaries that are built with
 /// Kubebuilder.
 const PREDECESSOR: &str = "manager";
+
+/// The labels that identify the children of one custom resource. All three are required: Helm charts set the first two,
+/// too.
+const IDENTITY: [&str; 3] = [APP_NAME, APP_INSTANCE, APP_COMPONENT];
 
 /// Fields of `metadata` that the API server sets, or that identify the object. They are not compared.
 const SERVER_FIELDS: [&str; 8] = [
@@ -69,6 +74,8 @@ pub enum Decision {
     Immutable,
     /// Another object controls it.
     Foreign(Box<OwnerReference>),
+    /// No object controls it, and it lacks this mark of the desired object.
+    Unmarked(String),
 }
 
 /// Decides for the main part of `live`.
@@ -78,6 +85,9 @@ pub fn decide(desired: &Value, live: &Value, manager: &str) -> Decision {
         && Some(&owner.uid) != desired_owner.as_ref()
     {
         return Decision::Foreign(Box::new(owner));
+    }
+    if let Some(mark) = missing_mark(desired, live) {
+        return Decision::Unmarked(mark);
     }
     if !live["metadata"]["deletionTimestamp"].is_null() {
         return Decision::Terminating;
@@ -93,6 +103,36 @@ pub fn decide(desired: &Value, live: &Value, manager: &str) -> Decision {
 pub fn needs_apply(desired: &Value, live: &Value, manager: &str, part: Part) -> bool {
     owned_fields(live, manager, part)
         .is_none_or(|owned| !is_applied(&part.of(desired), &part.of(live), owned))
+}
+
+/// What `live` lacks to be an earlier version of `desired`: one of its owners, or else its identity.
+///
+/// Without an owner are objects of a custom resource that was deleted with `--cascade=orphan`. They still have the
+/// labels that identify them, as those of the operator that ours may replace do. Objects that several custom resources
+/// own have no labels, and are identified by their selector.
+fn missing_mark(desired: &Value, live: &Value) -> Option<String> {
+    let desired_owners = owner_uids(desired);
+    if owner_uids(live).iter().any(|uid| desired_owners.contains(uid)) {
+        return None;
+    }
+    let (desired_labels, live_labels) = (&desired["metadata"]["labels"], &live["metadata"]["labels"]);
+    let identity: Vec<_> =
+        IDENTITY.iter().filter_map(|key| Some((key, desired_labels.get(key)?.as_str()?))).collect();
+    if !identity.is_empty() {
+        let is_marked = identity.iter().all(|(key, value)| live_labels[key] == *value);
+        let labels: Vec<_> = identity.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        return (!is_marked).then(|| format!("the labels {}", labels.join(",")));
+    }
+    let selector = &desired["spec"]["selector"];
+    if selector.is_null() {
+        return Some("an owner reference".to_owned());
+    }
+    (live["spec"]["selector"] != *selector).then(|| format!("the selector {selector}"))
+}
+
+fn owner_uids(object: &Value) -> Vec<&str> {
+    let owners = object["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+    owners.filter_map(|owner| owner["uid"].as_str()).collect()
 }
 
 /// The reference to the object that controls this one.
@@ -146,7 +186,7 @@ fn is_entry_of(entry: &Value, manager: &str, part: Part) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{Decision, Part, decide, fingerprint, needs_apply, take_over};
+    use super::{Decision, Part, decide, fingerprint, missing_mark, needs_apply, take_over};
     use rstest::rstest;
     use serde_json::{Value, json};
 
@@ -196,7 +236,6 @@ mod tests {
         live_with("/metadata/managedFields", json!([entry("kubectl", "Apply")])), Decision::Apply)]
     #[case::field_set_of_our_update(
         live_with("/metadata/managedFields", json!([entry(MANAGER, "Update")])), Decision::Apply)]
-    #[case::not_yet_adopted(live_with("/metadata/ownerReferences", Value::Null), Decision::Apply)]
     #[case::terminating(live_with("/metadata/deletionTimestamp", "now".into()), Decision::Terminating)]
     #[case::immutable(live_with("/immutable", true.into()), Decision::Immutable)]
     fn decision_depends_on_the_live_object(#[case] live: Value, #[case] expected: Decision) {
@@ -213,6 +252,54 @@ mod tests {
             unowned["metadata"]["ownerReferences"] = Value::Null;
             assert!(matches!(decide(&unowned, &live, MANAGER), Decision::Foreign(_)));
         }
+    }
+
+    fn labelled(values: [&str; 3]) -> Value {
+        let keys = ["app.kubernetes.io/name", "app.kubernetes.io/instance", "app.kubernetes.io/component"];
+        keys.into_iter().zip(values).map(|(key, value)| (key.to_owned(), Value::from(value))).collect()
+    }
+
+    #[rstest]
+    #[case::our_labels(labelled(["login", "front", "login"]), true)]
+    #[case::of_a_helm_chart(json!({"app.kubernetes.io/name": "login", "app.kubernetes.io/instance": "front"}), false)]
+    #[case::of_another_resource(labelled(["login", "back", "login"]), false)]
+    #[case::no_labels(Value::Null, false)]
+    fn object_without_owner_is_adopted_only_with_our_labels(#[case] labels: Value, #[case] is_adopted: bool) {
+        let mut desired = desired();
+        desired["metadata"]["labels"] = labelled(["login", "front", "login"]);
+        for state in ["ready", "deletionTimestamp"] {
+            let mut live = live_with("/metadata/ownerReferences", Value::Null);
+            live["metadata"]["labels"] = labels.clone();
+            live["metadata"][state] = "x".into();
+            let decision = decide(&desired, &live, MANAGER);
+            assert_eq!(!matches!(&decision, Decision::Unmarked(_)), is_adopted, "{decision:?}");
+            let mark = "the labels app.kubernetes.io/name=login,app.kubernetes.io/instance=front,\
+                app.kubernetes.io/component=login";
+            assert!(is_adopted || decision == Decision::Unmarked(mark.to_owned()), "{decision:?}");
+        }
+    }
+
+    #[rstest]
+    #[case::one_of_several_owners(json!([{"uid": "1"}, {"uid": "2"}]), json!({"a": "other"}), None)]
+    #[case::same_selector(json!([{"uid": "2"}]), json!({"a": "b"}), None)]
+    #[case::other_selector(Value::Null, json!({"a": "other"}), Some(r#"the selector {"a":"b"}"#))]
+    fn object_without_labels_is_identified_by_owner_or_selector(
+        #[case] owners: Value,
+        #[case] selector: Value,
+        #[case] missing: Option<&str>,
+    ) {
+        let mut desired = desired();
+        desired["metadata"]["ownerReferences"] = json!([{"uid": "1"}, {"uid": "3"}]);
+        desired["spec"]["selector"] = json!({"a": "b"});
+        let mut live = live_with("/metadata/ownerReferences", owners);
+        live["spec"]["selector"] = selector;
+        assert_eq!(missing_mark(&desired, &live).as_deref(), missing);
+    }
+
+    #[test]
+    fn object_without_owner_labels_and_selector_is_not_adopted() {
+        let live = live_with("/metadata/ownerReferences", Value::Null);
+        assert_eq!(decide(&desired(), &live, MANAGER), Decision::Unmarked("an owner reference".to_owned()));
     }
 
     #[test]

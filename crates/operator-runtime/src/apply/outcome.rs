@@ -14,6 +14,17 @@ pub enum Error {
         /// The object that controls it, if any.
         owner: Option<Box<OwnerReference>>,
     },
+    /// No object controls it, but it was not made for the owner of the desired object either.
+    #[error(
+        "{object} exists and does not belong to this resource, as it lacks {mark}: left unchanged; delete it, rename one of \
+         the two, or add {mark} to have it adopted"
+    )]
+    NameConflict {
+        /// Kind, namespace and name of the object.
+        object: String,
+        /// What an object of this owner would have.
+        mark: String,
+    },
     /// The API server rejected the request or did not answer.
     #[error("cannot {verb} {object}")]
     Api {
@@ -44,6 +55,7 @@ impl Classify for Error {
     fn category(&self) -> &'static str {
         match self {
             Self::Foreign { .. } => "ForeignOwner",
+            Self::NameConflict { .. } => "NameConflict",
             Self::Api { source, .. } => source.category(),
             Self::Serialise { .. } => "NotSerialisable",
         }
