@@ -11,7 +11,7 @@ use crate::plan::plan;
 use crate::runner::Runner;
 use crate::slurm::ClusterKey;
 use crate::status::{postpone, status, status_changes_in};
-use crate::timing::{METADATA_CHECK, RECONCILE_PAUSE, RESYNC_INTERVAL, remaining};
+use crate::timing::{METADATA_CHECK, RECONCILE_PAUSE, remaining};
 use anyhow::Context as _;
 use expectations::{Embedded, Epoch, Limits, Parameters, Predecessor, ReplicaId, Timing};
 use futures::channel::mpsc::unbounded;
@@ -63,7 +63,7 @@ pub enum ReconcileError {
 #[error("{}", chain(source))]
 pub struct Error {
     source: ReconcileError,
-    requeue_after: Duration,
+    requeue_after: Option<Duration>,
 }
 
 impl Classify for Error {
@@ -82,7 +82,7 @@ impl Classify for Error {
     }
 
     fn requeue_after(&self) -> Option<Duration> {
-        Some(self.requeue_after)
+        self.requeue_after
     }
 }
 
@@ -203,9 +203,9 @@ async fn converge(nodeset: Arc<NodeSet>, context: Arc<Context>) -> Result<Action
         metadata_check,
         status_changes_in(&observed, &plan, &status, now),
     ];
-    let requeue_after = requeue_after.into_iter().flatten().fold(RESYNC_INTERVAL, Duration::min);
+    let requeue_after = requeue_after.into_iter().flatten().min();
     match children.map_err(ReconcileError::from).and(status_written.map_err(ReconcileError::from)) {
-        Ok(_) => Ok(Action::requeue(requeue_after)),
+        Ok(_) => Ok(requeue_after.map_or_else(Action::await_change, Action::requeue)),
         Err(source) => Err(Error { source, requeue_after }),
     }
 }

@@ -3,8 +3,6 @@
 use jiff::{SignedDuration, Timestamp};
 use std::time::Duration;
 
-/// Level-triggered resync, in case an event was lost.
-pub const RESYNC_INTERVAL: Duration = Duration::from_mins(10);
 /// Shortest time between two reconciles of one NodeSet: pods that change one after the other then make work for one
 /// reconcile, not for one each.
 pub const RECONCILE_PAUSE: Duration = Duration::from_millis(200);
@@ -115,7 +113,6 @@ mod tests {
     #[case::retries_fit_into_a_batch(LONGEST_RETRY_PAUSE, Timing::default().lease)]
     #[case::evidence_is_fresher_than_a_decision(EVIDENCE_AGE, STALE_AFTER)]
     #[case::changes_are_kept_for_a_whole_batch(Timing::default().lease, DELIVERED_CHANGES_KEPT)]
-    #[case::cache_catches_up_before_resync(CATCH_UP_TIMEOUT, RESYNC_INTERVAL)]
     #[case::polling_keeps_lists_fresh(POLL_INTERVAL, STALE_AFTER)]
     #[case::slow_answers_keep_lists_fresh(NODE_LIST_TIMEOUT * 2 + MAX_REST, STALE_AFTER)]
     #[case::first_four_retries_come_before_the_list_is_stale(POLL_INTERVAL * (1 + 2 + 4 + 8), STALE_AFTER)]

@@ -6,6 +6,7 @@ use crate::error::{Class, Classify, chain};
 use crate::events::{EventType, Events, NewEvent};
 use crate::metrics::{ErrorLabels, KindLabel, METRICS};
 use crate::per_object::ObjectKey;
+use crate::resync::resync;
 use crate::scope::Scope;
 use crate::watched::Watched;
 use futures::{FutureExt, StreamExt};
@@ -64,7 +65,8 @@ impl<E: Classify> Classify for ReconcileError<E> {
 }
 
 impl Scope {
-    /// Runs a controller until shutdown. Reconciles start when every cache of this scope is filled.
+    /// Runs a controller until shutdown. Reconciles start when every cache of this scope is filled, and are repeated about
+    /// every ten minutes ([`crate::resync`]), whatever they return.
     pub async fn run_controller<K, C, E, F, R>(
         &self,
         controller: Controller<K>,
@@ -79,7 +81,9 @@ impl Scope {
     {
         let reporter =
             &Arc::new(ReconcileReporter { events: self.events().clone(), backoff: ErrorBackoff::default() });
+        let resync = resync(controller.store());
         controller
+            .reconcile_on(resync)
             .with_config(Config::default().concurrency(self.args().workers))
             .graceful_shutdown_on(self.shutdown())
             .run(
@@ -218,10 +222,17 @@ mod tests {
     use crate::backoff::ErrorBackoff;
     use crate::error::{Class, Classify};
     use crate::events::{EventType, Events};
+    use crate::resync::INTERVAL;
+    use crate::testing::{scope, server};
+    use futures::{StreamExt, stream};
     use k8s_openapi::api::core::v1::ConfigMap;
     use kube::runtime::controller::Action;
+    use kube::runtime::{Controller, reflector, watcher};
     use rstest::rstest;
+    use serde_json::json;
+    use std::sync::Arc;
     use std::time::Duration;
+    use tokio::sync::watch;
 
     #[derive(Debug, thiserror::Error)]
     #[error("test failure")]
@@ -262,6 +273,35 @@ mod tests {
     async fn panic_of_a_reconcile_is_an_error() {
         let result = run_with_deadline::<ConfigMap, _, _>(panic()).await;
         assert!(matches!(result, Err(ReconcileError::Panicked)), "{result:?}");
+    }
+
+    #[rstest]
+    #[case::success(None)]
+    #[case::invalid_spec(Some(Class::Invalid))]
+    #[tokio::test(start_paused = true)]
+    async fn object_is_reconciled_again_although_no_event_asks_for_it(#[case] failure: Option<Class>) {
+        let (store, mut writer) = reflector::store::<ConfigMap>();
+        let object: ConfigMap = serde_json::from_value(json!({ "metadata": { "name": "a" } })).unwrap();
+        for event in
+            [watcher::Event::Init, watcher::Event::InitApply(object.clone()), watcher::Event::InitDone]
+        {
+            writer.apply_watcher_event(&event);
+        }
+        let first = stream::iter([Ok(object)]).chain(stream::pending());
+        let controller = Controller::for_stream(first, store);
+        let (reconciles, counter) = watch::channel(0);
+        let reconcile = |_, reconciles: Arc<watch::Sender<u32>>| async move {
+            reconciles.send_modify(|count| *count += 1);
+            failure.map_or(Ok(Action::await_change()), |class| Err(TestError(class, None)))
+        };
+        let (client, _) = server(200, &json!({}));
+        let scope = scope(client);
+        tokio::select! {
+            () = scope.run_controller(controller, reconcile, Arc::new(reconciles)) => {}
+            () = tokio::time::sleep(3 * INTERVAL + Duration::from_secs(1)) => {}
+        }
+        let count = *counter.borrow();
+        assert!((4..=5).contains(&count), "{count} reconciles in three intervals");
     }
 
     #[rstest]

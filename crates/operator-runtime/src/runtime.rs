@@ -114,6 +114,25 @@ impl Runtime {
     }
 }
 
+#[cfg(test)]
+impl Runtime {
+    /// A process with these flags whose requests go to this client.
+    pub(crate) fn with_client(client: Client, args: Args) -> Self {
+        let inner = Inner {
+            instance: "test".to_owned(),
+            args,
+            applier: Applier::new(client.clone(), "test"),
+            events: Events::unsent(1).0,
+            no_retry_client: client.clone(),
+            client,
+            namespace: "default".to_owned(),
+            readiness: Readiness::default(),
+            tasks: Tasks::default(),
+        };
+        Self { inner: Arc::new(inner) }
+    }
+}
+
 fn instance() -> String {
     let variable = ["POD_NAME", "HOSTNAME"].into_iter().find_map(|name| std::env::var(name).ok());
     let host = || std::fs::read_to_string("/etc/hostname").map(|name| name.trim().to_owned()).ok();

@@ -41,6 +41,9 @@ impl Deref for Scope {
     }
 }
 
+/// The watch events of the metadata of one kind.
+pub type MetadataEvents<K> = BoxStream<'static, watcher::Result<watcher::Event<PartialObjectMeta<K>>>>;
+
 impl Runtime {
     /// Runs `run` once for all namespaces, or concurrently for each namespace of `--namespaces`.
     ///
@@ -53,13 +56,16 @@ impl Runtime {
         R: Future<Output = anyhow::Result<()>>,
     {
         let scopes = self.args().namespaces.scopes();
-        let scope = |namespace| Scope { runtime: self.clone(), namespace, filled: Arc::default() };
-        let runs = scopes.into_iter().map(|namespace| run(scope(namespace)));
+        let runs = scopes.into_iter().map(|namespace| run(Scope::of(self.clone(), namespace)));
         try_join_all(runs).await.map(drop)
     }
 }
 
 impl Scope {
+    pub(crate) fn of(runtime: Runtime, namespace: Option<String>) -> Self {
+        Self { runtime, namespace, filled: Arc::default() }
+    }
+
     /// The API of one kind in this scope, for watches and lists. Writes use the namespace of the object.
     pub fn api<K>(&self) -> Api<K>
     where
@@ -135,8 +141,8 @@ impl Scope {
         once_listed(events.boxed(), open).map(Ok).boxed()
     }
 
-    /// The metadata of changed objects of one kind, without a cache: for kinds with many or confidential objects, of
-    /// which the few that are referenced are read by name.
+    /// The metadata of changed objects of one kind: for kinds with many or confidential objects, of which the few that
+    /// are referenced are read by name.
     pub fn changes<K>(
         &self,
         config: watcher::Config,
@@ -144,22 +150,26 @@ impl Scope {
     where
         K: Watched + Resource<Scope = NamespaceResourceScope>,
     {
-        self.metadata_events(config).touched_objects().boxed()
+        let (cache, events) = self.metadata(config);
+        changed_objects(cache, events)
     }
 
-    /// Like [`Scope::changes`], with the start and end of lists, for callers that cache the objects which they read by
-    /// name: an object that was deleted while the watch was down is only known by its absence from the next list.
-    pub fn metadata_events<K>(
-        &self,
-        config: watcher::Config,
-    ) -> BoxStream<'static, watcher::Result<watcher::Event<PartialObjectMeta<K>>>>
+    /// A cache of the metadata of one kind, and the stream of its watch events. Annotations are not kept: they may be
+    /// large. Reconciles do not wait for it: an object that appears later enqueues those that refer to it.
+    pub fn metadata<K>(&self, config: watcher::Config) -> (Store<PartialObjectMeta<K>>, MetadataEvents<K>)
     where
         K: Watched + Resource<Scope = NamespaceResourceScope>,
     {
+        let (store, writer) = reflector::store();
         let events = watcher(self.api::<PartialObjectMeta<K>>(), config)
             .default_backoff()
+            .modify(|object| {
+                object.metadata.managed_fields = None;
+                object.metadata.annotations = None;
+            })
+            .reflect(writer)
             .filter_map(|event| futures::future::ready(without_errors(event)));
-        events.map(Ok).boxed()
+        (store, events.map(Ok).boxed())
     }
 
     /// Resolves when all caches that exist by now are filled.
@@ -275,14 +285,18 @@ fn without_errors<K: Watched>(event: watcher::Result<watcher::Event<K>>) -> Opti
 mod tests {
     use super::{cached_or_live, once_listed, spec_changes, without_errors};
     use crate::metrics::{KindLabel, METRICS};
-    use crate::testing::server;
+    use crate::testing::{scope, server};
     use futures::{FutureExt, StreamExt};
+    use http::{Request, Response};
     use k8s_openapi::api::core::v1::{Endpoints, Secret};
-    use kube::ResourceExt;
+    use kube::client::Body;
     use kube::runtime::{reflector, watcher};
+    use kube::{Client, ResourceExt};
     use serde_json::json;
+    use std::convert::Infallible;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
 
     fn secret(generation: i64, note: &str) -> Secret {
         let metadata = json!({ "name": "a", "namespace": "ns", "uid": "u", "generation": generation,
@@ -336,6 +350,41 @@ mod tests {
         writer.apply_watcher_event(&watcher::Event::Apply(secret(1, "cached")));
         let cached = cached_or_live(&store, client, "ns", "a").await.unwrap();
         assert_eq!((note(cached), requests.load(Ordering::Relaxed)), ("cached".to_owned(), 1));
+    }
+
+    /// A server whose list has one Secret less each time, and whose watch reports that its version is too old.
+    fn shrinking_server() -> Client {
+        let mut left = vec!["b", "a"];
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let is_watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+            let answer = if is_watch {
+                json!({ "type": "ERROR", "object": { "kind": "Status", "status": "Failure", "code": 410, "reason": "Expired", "message": "" } })
+            } else {
+                let item = |name: &&str| json!({ "metadata": { "name": name, "namespace": "ns", "annotations": { "a": "" } } });
+                let items: Vec<_> = left.iter().map(item).collect();
+                left.pop();
+                json!({ "metadata": { "resourceVersion": "1" }, "items": items })
+            };
+            let response = Response::new(Body::from(answer.to_string().into_bytes()));
+            async move { Ok::<_, Infallible>(response) }
+        });
+        Client::new(service, "default")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn metadata_of_an_object_that_a_relist_lacks_is_emitted() {
+        let changes = scope(shrinking_server()).changes::<Secret>(watcher::Config::default());
+        let names = changes.take(5).map(|object| object.unwrap().name_any()).collect::<Vec<_>>();
+        let names = tokio::time::timeout(Duration::from_mins(5), names).await.expect("five changes");
+        let mut names = [&names[..2], &names[2..4], &names[4..]].map(<[String]>::to_vec);
+        for list in &mut names {
+            list.sort();
+        }
+        assert_eq!(
+            names,
+            [vec!["a", "b"], vec!["a", "b"], vec!["b"]],
+            "a and then b were deleted unobserved"
+        );
     }
 
     #[test]

@@ -1,5 +1,9 @@
 //! Helpers of unit tests.
 
+use crate::args::Args;
+use crate::runtime::Runtime;
+use crate::scope::Scope;
+use clap::{Args as _, Command, FromArgMatches};
 use http::{Request, Response};
 use kube::Client;
 use kube::client::Body;
@@ -17,4 +21,10 @@ pub fn server(code: u16, answer: &Value) -> (Client, Arc<AtomicUsize>) {
         async move { response }
     });
     (Client::new(service, "default"), requests)
+}
+
+/// All namespaces of the server behind a client, in a process with default flags.
+pub fn scope(client: Client) -> Scope {
+    let flags = Args::augment_args(Command::new("test")).get_matches_from(["test"]);
+    Scope::of(Runtime::with_client(client, Args::from_arg_matches(&flags).unwrap()), None)
 }

@@ -7,9 +7,9 @@ use futures::{Stream, StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::{Node, Pod, Secret};
 use kube::core::PartialObjectMeta;
 use kube::runtime::reflector::{ObjectRef, Store};
-use kube::runtime::{WatchStreamExt, watcher};
+use kube::runtime::watcher;
 use kube::{Resource, ResourceExt};
-use operator_runtime::{changed_by, find};
+use operator_runtime::{MetadataEvents, changed_by, changed_objects, find};
 use slinky_api::labels::APP_INSTANCE;
 use slinky_api::v1beta1::{Controller, NodeSet, RestApi, ScalingMode};
 
@@ -46,10 +46,11 @@ pub fn node_changes(
 
 /// Secrets that changed. Their cached hashes are invalidated before they are emitted.
 pub fn secret_changes(
-    events: BoxStream<'static, watcher::Result<watcher::Event<PartialObjectMeta<Secret>>>>,
+    cache: Store<PartialObjectMeta<Secret>>,
+    events: MetadataEvents<Secret>,
     hashes: SecretHashes,
 ) -> BoxStream<'static, watcher::Result<PartialObjectMeta<Secret>>> {
-    events.inspect_ok(move |event| hashes.observe(event)).touched_objects().boxed()
+    changed_objects(cache, events.inspect_ok(move |event| hashes.observe(event)))
 }
 
 /// The NodeSets with a pod on a Kubernetes node, and those that may place one there.

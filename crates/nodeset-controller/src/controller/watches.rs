@@ -82,12 +82,13 @@ pub fn watch(
         pod_index.observe(event);
         bases.observe(event);
     });
+    let (secrets, secret_events) = scope.metadata(all());
     let watches = Watches {
         pods: changed_objects(pods, pod_events),
         nodes: mappers::node_changes(changed_objects(nodes.clone(), node_events), nodes, node_cache),
         claims: changed_objects(sources.claims.clone(), claim_events),
         revisions: changed_objects(sources.revisions.clone(), revision_events),
-        secrets: mappers::secret_changes(scope.metadata_events(all()), sources.secret_hashes.clone()),
+        secrets: mappers::secret_changes(secrets, secret_events, sources.secret_hashes.clone()),
         controllers: spec_changes(controller_changes, sources.controllers.clone()),
         nodesets: nodeset_changes,
         services: service_changes,

@@ -115,7 +115,7 @@ fn kubernetes_node_change_is_emitted_only_if_a_plan_depends_on_it() {
 fn cached_hash_of_a_secret_is_invalidated_before_its_change_is_emitted() {
     let (sender, events) = futures::channel::mpsc::unbounded();
     let hashes = SecretHashes::default();
-    let mut changes = secret_changes(events.boxed(), hashes.clone());
+    let mut changes = secret_changes(store_of(vec![]), events.boxed(), hashes.clone());
     let selector = serde_json::from_value(json!({ "name": "sssd", "key": "sssd.conf" })).unwrap();
     let cached_or = |live: &str| {
         let read = futures::future::ready(Ok::<_, ()>(live.to_owned()));
