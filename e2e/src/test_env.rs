@@ -81,6 +81,11 @@ impl TestEnv {
         Ok(())
     }
 
+    /// The metrics of the controller.
+    pub fn metrics(&self) -> Result<String> {
+        Ok(self.controller.as_ref().context("no controller")?.fetch("/metrics")?.1)
+    }
+
     /// Applies an object as a user; `content` has everything but name and kind.
     pub async fn apply<K: Object>(&self, name: &str, content: Value) -> Result<K> {
         let mut object = content;
@@ -129,6 +134,12 @@ impl TestEnv {
     pub async fn delete<K: Object>(&self, name: &str) -> Result<()> {
         self.api::<K>().delete(name, &DeleteParams::background()).await?;
         Ok(())
+    }
+
+    /// Deletes an object, and leaves the objects that it owns without an owner.
+    pub async fn delete_without_children<K: Object>(&self, name: &str) -> Result<()> {
+        self.api::<K>().delete(name, &DeleteParams::orphan()).await?;
+        self.wait_until_deleted::<K>(name).await
     }
 
     /// Waits until the Ready condition of the object's current generation has this reason.

@@ -3,12 +3,13 @@
 use anyhow::{Context, Result};
 use e2e::crds::{api_resource, dynamic_api};
 use e2e::eventually;
-use e2e::fixtures::{apply_secret, ensure_controlled_by, with_spec};
-use e2e::test_env::{SOON, TestEnv, metadata_controlled_by};
+use e2e::fixtures::{apply_secret, ensure_controlled_by, secret_data, with_spec};
+use e2e::test_env::{SOON, TestEnv, condition, metadata_controlled_by};
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
 use kube::api::{DynamicObject, PostParams};
 use serde_json::{Value, json};
+use slinky_api::conditions::EXPIRING;
 use slinky_api::v1beta1::Token;
 use slurm_jwt::{Claims, SigningKey};
 use std::time::Duration;
@@ -82,9 +83,13 @@ async fn token_is_issued_and_deleted_with_its_resource() -> Result<()> {
 async fn token_is_renewed_repeatedly_before_it_expires() -> Result<()> {
     let env = start("renew").await?;
     apply_key(&env, OLD_KEY).await?;
-    apply_token(&env, json!({ "lifetime": "5s" })).await?;
-    let (_, _, mut claims) = wait_for_token(&env, SECRET, OLD_KEY, |_| true).await?;
-    for _ in 0..3 {
+    // The first token is close to its renewal, to save the time of waiting for it.
+    let lifetime = jiff::SignedDuration::from_secs(10);
+    let mut claims = Claims::new("alice", now() - jiff::SignedDuration::from_secs(6), lifetime);
+    let jwt = slurm_jwt::mint(&claims, &SigningKey::new(OLD_KEY.as_bytes())?);
+    apply_secret(&env, SECRET, &[("SLURM_JWT", &jwt)]).await?;
+    apply_token(&env, json!({ "lifetime": "10s" })).await?;
+    for _ in 0..2 {
         let last = claims.clone();
         let (_, _, next) = wait_for_token(&env, SECRET, OLD_KEY, |claims| claims.jti != last.jti).await?;
         assert!(next.iat < last.exp, "{last:?} expired before {next:?} was issued");
@@ -163,16 +168,31 @@ async fn missing_signing_key_is_reported_and_creating_it_resolves_the_condition(
 #[tokio::test]
 async fn secret_that_is_not_owned_by_the_token_is_not_touched() -> Result<()> {
     let env = start("occupied").await?;
-    apply_key(&env, OLD_KEY).await?;
-    let occupant = apply_secret(&env, SECRET, &[("password", "mine")]).await?;
-    apply_token(&env, json!({})).await?;
-    wait_for_ready_reason(&env, "SecretOccupied").await?;
-    env.wait_for_event("t", "SecretOccupied").await?;
-    let now = env.get::<Secret>(SECRET).await?;
-    assert_eq!(now.resource_version(), occupant.resource_version());
-
-    env.delete::<Secret>(SECRET).await?;
-    wait_for_token(&env, SECRET, OLD_KEY, |_| true).await?;
+    let signing = apply_key(&env, OLD_KEY).await?;
+    let key = SigningKey::new(NEW_KEY.as_bytes())?;
+    let jwt = slurm_jwt::mint(&Claims::new("alice", now(), jiff::SignedDuration::from_mins(15)), &key);
+    let of_signing_key = metadata_controlled_by(&signing)?;
+    for (metadata, content) in [
+        (json!({}), ("SLURM_JWT", "mine")),
+        (json!({}), ("password", "mine")),
+        (json!({}), ("SLURM_JWT", jwt.as_str())),
+        (of_signing_key, ("SLURM_JWT", "mine")),
+    ] {
+        let occupant = json!({ "metadata": metadata, "data": secret_data(&[content]) });
+        let occupant: Secret = env.apply(SECRET, occupant).await?;
+        apply_token(&env, json!({})).await?;
+        wait_for_ready_reason(&env, "SecretOccupied").await?;
+        env.ensure_event_note("t", "SecretOccupied", "name another Secret in spec.secretRef").await?;
+        env.delete::<Token>("t").await?;
+        env.wait_until_deleted::<Token>("t").await?;
+        let now = env.get::<Secret>(SECRET).await?;
+        assert_eq!(now.resource_version(), occupant.resource_version(), "{content:?}");
+        env.delete::<Secret>(SECRET).await?;
+    }
+    apply_secret(&env, SECRET, &[]).await?;
+    let token = apply_token(&env, json!({})).await?;
+    let (secret, _, _) = wait_for_token(&env, SECRET, OLD_KEY, |_| true).await?;
+    ensure_controlled_by(&secret, &token)?;
     env.tear_down().await
 }
 
@@ -195,6 +215,36 @@ async fn token_of_another_operator_is_adopted_and_kept() -> Result<()> {
 }
 
 #[tokio::test]
+async fn expiry_within_the_hour_is_reported_by_condition_event_and_metric() -> Result<()> {
+    let env = start("expiry").await?;
+    apply_key(&env, OLD_KEY).await?;
+    apply_token(&env, json!({ "lifetime": "1h0m5s", "refresh": false })).await?;
+    let expiring =
+        |token: &Token| condition(token, EXPIRING).map(|now| (now.status, now.reason)).unwrap_or_default();
+    let is =
+        |token: &Token, status: &str, reason: &str| expiring(token) == (status.to_owned(), reason.to_owned());
+    let metric = |value: u8| {
+        let sample = format!("token_expiring{{namespace=\"{}\",name=\"t\"}} {value}", env.namespace());
+        let read = async || env.metrics();
+        eventually("the metric of the Token", SOON, read, move |text: &String| text.contains(&sample))
+    };
+    env.wait_until::<Token>("t", |token| is(token, "False", "AsExpected")).await?;
+    metric(0).await?;
+    env.wait_until::<Token>("t", |token| is(token, "True", "RefreshOff")).await?;
+    env.ensure_event_note("t", "Expiring", "refresh is off").await?;
+    metric(1).await?;
+    wait_for_ready_reason(&env, "AsExpected").await?;
+
+    patch_token(&env, json!({ "refresh": true })).await?;
+    env.wait_until::<Token>("t", |token| is(token, "False", "AsExpected")).await?;
+    env.delete::<Token>("t").await?;
+    let gone = async || env.metrics();
+    let name = env.namespace().to_owned();
+    eventually("no metric of a deleted Token", SOON, gone, |text| !text.contains(&name)).await?;
+    env.tear_down().await
+}
+
+#[tokio::test]
 async fn unreadable_object_does_not_affect_other_tokens() -> Result<()> {
     let env = start("poison").await?;
     apply_key(&env, OLD_KEY).await?;
@@ -205,6 +255,9 @@ async fn unreadable_object_does_not_affect_other_tokens() -> Result<()> {
 
     apply_token(&env, json!({ "lifetime": "for ever" })).await?;
     env.ensure_degraded::<Token>("t", "InvalidSpec", "spec.lifetime").await?;
+    patch_token(&env, json!({ "lifetime": "100ms" })).await?;
+    env.ensure_degraded::<Token>("t", "InvalidSpec", "spec.lifetime must be at least 10 s").await?;
+    assert!(!env.exists::<Secret>(SECRET).await?);
     patch_token(&env, json!({ "lifetime": null })).await?;
     wait_for_token(&env, SECRET, OLD_KEY, |_| true).await?;
     env.tear_down().await

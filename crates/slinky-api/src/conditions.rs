@@ -17,6 +17,8 @@ pub const MONITORED: &str = "Monitored";
 pub const SLURM_REACHABLE: &str = "SlurmReachable";
 /// A Slurm reservation for a scheduled update exists.
 pub const RESERVATION_CREATED: &str = "ReservationCreated";
+/// The token of a Token expires within an hour and was not renewed, or has expired.
+pub const EXPIRING: &str = "Expiring";
 
 /// A partition that was removed from a NodeSet must stay in Slurm because jobs name it. `False` with the current
 /// observedGeneration: it may be removed.

@@ -31,11 +31,14 @@ pub fn build_data(key: &str, jwt: String) -> BTreeMap<String, ByteString> {
     BTreeMap::from([(key.to_owned(), ByteString(jwt.into_bytes()))])
 }
 
-/// Builds the merge patch that makes the Token the controller of this version of a Secret.
+/// Builds the merge patch that makes the Token the controller of this version of a Secret. Owners that do not control it
+/// stay.
 pub fn build_owner_patch(token: &Token, secret: &Secret) -> Value {
+    let others = secret.owner_references().iter().filter(|owner| owner.controller != Some(true));
+    let owners: Vec<_> = others.cloned().chain(controller_reference(token)).collect();
     json!({ "metadata": {
         "resourceVersion": secret.resource_version(),
         "uid": secret.uid(),
-        "ownerReferences": controller_reference(token).map(|owner| vec![owner]),
+        "ownerReferences": owners,
     } })
 }

@@ -3,6 +3,8 @@
 mod build;
 mod controller;
 mod execute;
+mod expiry;
+mod metrics;
 mod observe;
 mod plan;
 mod status;

@@ -1,21 +1,21 @@
 //! Decides what is done with the token in the Secret. Pure.
 
+mod ownership;
+
 use crate::build::{build_data, build_owner_patch, build_secret};
+use crate::expiry::renewal_margin;
 use crate::observe::Observed;
 use crate::validate::DesiredToken;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Secret;
-use kube::{Resource, ResourceExt};
 use operator_runtime::{Class, Classify, ComponentError, MissingReference, WATCH_FALLBACK, secret_value};
+use ownership::{Ownership, ownership};
 use serde_json::Value;
-use slinky_api::ownership::{Control, control_of};
 use slinky_api::v1beta1::Token;
 use slurm_jwt::{Claims, JwtError, SigningKey};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A token is renewed when its lifetime divided by this is left: one fifth.
-const RENEWAL_DIVISOR: i32 = 5;
 /// Shortest requeue delay: a renewal that is overdue must not requeue in a tight loop.
 const MIN_REQUEUE: SignedDuration = SignedDuration::from_secs(1);
 
@@ -34,7 +34,10 @@ pub enum TokenObstacle {
     #[error("the signing key cannot be used")]
     SigningKeyUnusable(#[from] JwtError),
     /// The Secret may not be written.
-    #[error("Secret {0} is controlled by another owner or holds other data: left unchanged")]
+    #[error(
+        "Secret {0} belongs to another owner, or holds other data than a token signed with the current key: left unchanged; \
+         delete it, or name another Secret in spec.secretRef"
+    )]
     SecretOccupied(String),
 }
 
@@ -120,9 +123,10 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan {
     let signing_secret = observed.signing_secret.as_ref().map_err(Arc::clone)?.as_ref();
     let secret = observed.secret.as_ref().map_err(Arc::clone)?.as_ref();
     let signing_key = signing_key(desired, signing_secret).map_err(Obstacle::Specific)?;
-    let owner_patch = match secret.map(|secret| (secret, ownership(token, desired, secret, signing_secret))) {
+    let relation = |secret| ownership(token, desired, secret, &signing_key, signing_secret);
+    let owner_patch = match secret.map(|secret| (secret, relation(secret))) {
         None | Some((_, Ownership::Ours)) => None,
-        Some((secret, Ownership::Inherited)) => Some(build_owner_patch(token, secret)),
+        Some((secret, Ownership::Adoptable)) => Some(build_owner_patch(token, secret)),
         Some((_, Ownership::Refused)) => {
             return Err(Obstacle::Specific(TokenObstacle::SecretOccupied(desired.secret.clone())));
         }
@@ -132,39 +136,6 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan {
 
 fn signing_key(desired: &DesiredToken, secret: Option<&Secret>) -> Result<SigningKey, TokenObstacle> {
     Ok(SigningKey::new(secret_value(secret, &desired.signing_key.name, &desired.signing_key.key)?)?)
-}
-
-/// Whether the Token may write an existing Secret.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ownership {
-    /// The Token controls it or may adopt it.
-    Ours,
-    /// The signing key's Secret controls it. The operator that we may replace left it so, and a deleted Token then left
-    /// a valid credential behind.
-    Inherited,
-    /// Another owner controls it, or it holds data that must not be collected with the Token.
-    Refused,
-}
-
-fn ownership(
-    token: &Token,
-    desired: &DesiredToken,
-    secret: &Secret,
-    signing_secret: Option<&Secret>,
-) -> Ownership {
-    match control_of(secret.meta(), token) {
-        Control::Ours => Ownership::Ours,
-        Control::Foreign(owner)
-            if signing_secret.and_then(ResourceExt::uid).is_some_and(|uid| uid == owner.uid) =>
-        {
-            Ownership::Inherited
-        }
-        Control::Foreign(_) => Ownership::Refused,
-        Control::Orphan => {
-            let has_other_data = secret.data.iter().flatten().any(|(key, _)| *key != desired.key);
-            if has_other_data { Ownership::Refused } else { Ownership::Ours }
-        }
-    }
 }
 
 fn plan_step(
@@ -213,36 +184,36 @@ fn check_token<'a>(
     Ok((jwt, claims))
 }
 
-/// When the Token is reconciled to renew its token; `None` if it is not renewed.
-pub fn requeue_after(observed: &Observed, claims: &Claims, now: Timestamp) -> Option<Duration> {
+/// The time until the token is renewed; `None` if it is not.
+pub fn renewal_after(observed: &Observed, claims: &Claims, now: Timestamp) -> Option<Duration> {
     let desired = observed.desired.as_ref().ok().filter(|desired| desired.refresh)?;
     Some(until_renewal(claims, desired, now).max(MIN_REQUEUE).unsigned_abs())
 }
 
 fn until_renewal(claims: &Claims, desired: &DesiredToken, now: Timestamp) -> SignedDuration {
-    let margin = desired.lifetime / RENEWAL_DIVISOR;
+    let margin = renewal_margin(desired.lifetime);
     claims.expires_at().map_or(SignedDuration::ZERO, |expiry| expiry.duration_since(now) - margin)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use operator_runtime::references::ReferenceError;
-    use rstest::rstest;
+mod fixture {
+    use crate::validate::DesiredToken;
+    use jiff::{SignedDuration, Timestamp};
     use serde_json::json;
-    use slinky_api::v1beta1::SecretKeySelector;
+    use slinky_api::v1beta1::{SecretKeySelector, Token};
+    use slurm_jwt::{Claims, SigningKey};
 
     const ISSUED: i64 = 1_800_000_000;
 
-    fn at(seconds_later: i64) -> Timestamp {
+    pub fn at(seconds_later: i64) -> Timestamp {
         Timestamp::from_second(ISSUED + seconds_later).unwrap()
     }
 
-    fn key(bytes: &[u8]) -> SigningKey {
+    pub fn key(bytes: &[u8]) -> SigningKey {
         SigningKey::new(bytes).unwrap()
     }
 
-    fn desired() -> DesiredToken {
+    pub fn desired() -> DesiredToken {
         DesiredToken {
             user: "alice".to_owned(),
             lifetime: SignedDuration::from_secs(1000),
@@ -257,9 +228,25 @@ mod tests {
         }
     }
 
-    fn jwt() -> String {
+    pub fn jwt() -> String {
         slurm_jwt::mint(&Claims::new("alice", at(0), desired().lifetime), &key(b"k"))
     }
+
+    pub fn token() -> Token {
+        serde_json::from_value(
+            json!({ "metadata": { "name": "t", "uid": "token" }, "spec": { "username": "" } }),
+        )
+        .unwrap()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fixture::{at, desired, jwt, key, token};
+    use super::*;
+    use operator_runtime::references::ReferenceError;
+    use rstest::rstest;
+    use serde_json::json;
 
     fn secret_with(value: &str, immutable: bool) -> Secret {
         let data = build_data("SLURM_JWT", value.to_owned());
@@ -329,10 +316,6 @@ mod tests {
         serde_json::from_value(value).unwrap()
     }
 
-    fn token() -> Token {
-        serde_json::from_value(json!({ "metadata": { "uid": "token" }, "spec": { "username": "" } })).unwrap()
-    }
-
     /// A Token whose signing key exists.
     fn observed(secret: Option<Secret>) -> Observed {
         let data = build_data("jwt.key", "k".to_owned());
@@ -349,32 +332,35 @@ mod tests {
     fn requeue_is_at_renewal_and_never_immediate() {
         let claims = Claims::new("alice", at(0), desired().lifetime);
         let refreshed = observed(None);
-        assert_eq!(requeue_after(&refreshed, &claims, at(100)), Some(Duration::from_secs(700)));
-        assert_eq!(requeue_after(&refreshed, &claims, at(900)), Some(MIN_REQUEUE.unsigned_abs()));
+        assert_eq!(renewal_after(&refreshed, &claims, at(100)), Some(Duration::from_secs(700)));
+        assert_eq!(renewal_after(&refreshed, &claims, at(900)), Some(MIN_REQUEUE.unsigned_abs()));
         let once = Observed { desired: Ok(DesiredToken { refresh: false, ..desired() }), ..observed(None) };
-        assert_eq!(requeue_after(&once, &claims, at(0)), None);
+        assert_eq!(renewal_after(&once, &claims, at(0)), None);
     }
 
     #[rstest]
-    #[case::own(json!([{ "uid": "token", "controller": true }]), json!({ "x": "" }), Ownership::Ours)]
-    #[case::signing_key(json!([{ "uid": "signing", "controller": true }]), json!({}), Ownership::Inherited)]
-    #[case::another_owner(json!([{ "uid": "other", "controller": true }]), json!({}), Ownership::Refused)]
-    #[case::orphan(json!([]), json!({ "SLURM_JWT": "" }), Ownership::Ours)]
-    #[case::orphan_with_other_data(json!([]), json!({ "password": "" }), Ownership::Refused)]
-    fn ownership_of_an_existing_secret(
-        #[case] owners: Value,
-        #[case] data: Value,
-        #[case] expected: Ownership,
+    #[case::own("token", "other data", Some(false))]
+    #[case::of_the_signing_key("signing", "", Some(true))]
+    #[case::of_another_owner("other", "", None)]
+    #[case::of_the_signing_key_with_other_data("signing", "other data", None)]
+    fn secret_is_owned_before_it_is_written(
+        #[case] owner: &str,
+        #[case] value: &str,
+        #[case] is_patched: Option<bool>,
     ) {
-        let secret = read(json!({ "metadata": { "ownerReferences": owners }, "data": data }));
-        let observed = observed(Some(secret.clone()));
-        let signing_secret = observed.signing_secret.as_ref().unwrap().as_ref();
-        assert_eq!(ownership(&token(), &desired(), &secret, signing_secret), expected);
-        match plan(&observed, at(0)) {
-            Err(obstacle) => {
-                assert_eq!((expected, obstacle.category()), (Ownership::Refused, "SecretOccupied"));
+        let owners = json!([{ "uid": "another" }, { "uid": owner, "controller": true }]);
+        let secret = read(json!({ "metadata": { "resourceVersion": "7", "ownerReferences": owners } }));
+        let secret = Secret { data: Some(build_data("SLURM_JWT", value.to_owned())), ..secret };
+        match plan(&observed(Some(secret)), at(0)) {
+            Err(obstacle) => assert_eq!((is_patched, obstacle.category()), (None, "SecretOccupied")),
+            Ok(SecretWrite { owner_patch, .. }) => {
+                assert_eq!(is_patched, Some(owner_patch.is_some()));
+                let Some(patch) = owner_patch else { return };
+                let owners = patch["metadata"]["ownerReferences"].as_array().unwrap();
+                let uids: Vec<_> = owners.iter().map(|owner| &owner["uid"]).collect();
+                assert_eq!(json!(uids), json!(["another", "token"]));
+                assert_eq!(patch["metadata"]["resourceVersion"], "7");
             }
-            Ok(write) => assert_eq!(write.owner_patch.is_some(), expected == Ownership::Inherited),
         }
     }
 

@@ -5,6 +5,9 @@ use slinky_api::v1beta1::{SecretKeySelector, Token};
 use slinky_api::{TypeMismatch, names};
 use slurm_jwt::MAX_LIFETIME;
 
+/// The shortest lifetime of a token: it is renewed every eight seconds.
+const MIN_LIFETIME: SignedDuration = SignedDuration::from_secs(10);
+
 /// The validated spec of a Token, with its defaults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DesiredToken {
@@ -39,6 +42,9 @@ pub enum InvalidToken {
     /// The lifetime is not a duration.
     #[error("spec.lifetime cannot be read")]
     Lifetime(#[source] TypeMismatch),
+    /// The token would have to be renewed all the time.
+    #[error("spec.lifetime must be at least {} s", MIN_LIFETIME.as_secs())]
+    LifetimeTooShort,
     /// The name of the Secret breaks a rule of Kubernetes. Without `secretRef` it contains the user's name.
     #[error("{name:?} cannot be the name of a Secret ({problem}): set spec.secretRef")]
     SecretName {
@@ -67,6 +73,10 @@ pub fn validate(token: &Token) -> Result<DesiredToken, InvalidToken> {
         return Err(InvalidToken::SigningKeyName { name: signing_key.name, problem });
     }
     let lifetime = spec.effective_lifetime().map_err(InvalidToken::Lifetime)?;
+    let lifetime = SignedDuration::try_from(lifetime).unwrap_or(MAX_LIFETIME).min(MAX_LIFETIME);
+    if lifetime < MIN_LIFETIME {
+        return Err(InvalidToken::LifetimeTooShort);
+    }
     let secret = token.secret_name();
     if let Err(problem) = names::check_object_name(&secret) {
         return Err(InvalidToken::SecretName { name: secret, problem });
@@ -80,7 +90,7 @@ pub fn validate(token: &Token) -> Result<DesiredToken, InvalidToken> {
     }
     Ok(DesiredToken {
         user: spec.effective_username().to_owned(),
-        lifetime: SignedDuration::try_from(lifetime).unwrap_or(MAX_LIFETIME).min(MAX_LIFETIME),
+        lifetime,
         refresh: spec.refresh,
         signing_key,
         secret,
@@ -109,10 +119,11 @@ mod tests {
         assert_eq!((desired.lifetime, desired.refresh), (SignedDuration::from_mins(15), true));
     }
 
-    #[test]
-    fn lifetime_is_cut_to_the_longest_that_slurm_accepts() {
-        let desired = validate(&token(&json!({ "lifetime": "9999999h" }))).unwrap();
-        assert_eq!(desired.lifetime, MAX_LIFETIME);
+    #[rstest]
+    #[case::longest_that_slurm_accepts("9999999h", MAX_LIFETIME)]
+    #[case::shortest("10s", MIN_LIFETIME)]
+    fn lifetime_is_within_its_limits(#[case] lifetime: &str, #[case] expected: SignedDuration) {
+        assert_eq!(validate(&token(&json!({ "lifetime": lifetime }))).unwrap().lifetime, expected);
     }
 
     #[rstest]
@@ -120,6 +131,8 @@ mod tests {
     #[case::signing_secret_is_a_path(json!({ "jwtKeyRef": { "name": "../auth", "key": "k" } }), "\"../auth\" cannot be the name of a Secret")]
     #[case::lifetime_is_not_a_duration(json!({ "lifetime": "for ever" }), "spec.lifetime cannot be read")]
     #[case::lifetime_overflows(json!({ "lifetime": "99999999999999999999h" }), "spec.lifetime cannot be read")]
+    #[case::endless_renewal(json!({ "lifetime": "100ms" }), "spec.lifetime must be at least 10 s")]
+    #[case::lifetime_is_too_short(json!({ "lifetime": "9.9s" }), "spec.lifetime must be at least 10 s")]
     #[case::negative_lifetime(json!({ "lifetime": "1h-2h" }), "spec.lifetime cannot be read")]
     #[case::user_with_capital_letter(json!({ "username": "Alice" }), "\"t-jwt-Alice\" cannot be the name of a Secret")]
     #[case::user_with_underscore(json!({ "username": "a_b" }), "set spec.secretRef")]
