@@ -204,7 +204,7 @@ async fn unusable_values_are_rejected_without_a_change_and_secrets_are_not_discl
     apply_accounting(&env, NAME, json!({})).await?;
     env.wait_for_ready_reason::<Accounting>(NAME, "RollingOut").await?;
 
-    apply_password(&env, "abracadabra\n").await?;
+    apply_password(&env, "abracadabra\n\n").await?;
     let message = env.wait_for_degraded::<Accounting>(NAME, "PasswordUnusable").await?;
     assert!(message.contains("Secret db, key \"password\" must not contain '\\n'"), "{message}");
     let note = env.wait_for_event_note(NAME, "PasswordUnusable").await?;
@@ -212,7 +212,8 @@ async fn unusable_values_are_rejected_without_a_change_and_secrets_are_not_discl
     for text in [message, note, env.log()?] {
         assert!(!text.contains("abracadabra") && !text.contains(PASSWORD), "{text}");
     }
-    apply_password(&env, PASSWORD).await?;
+    // One newline at the end is no part of the password.
+    apply_password(&env, &format!("{PASSWORD}\n")).await?;
     env.wait_for_ready_reason::<Accounting>(NAME, "RollingOut").await?;
     assert_eq!(child_versions(&env).await?, before);
     env.tear_down().await

@@ -101,6 +101,9 @@ fn render(accounting: &Accounting, password: &ByteString) -> Result<String, Conf
 }
 
 /// The password, checked for characters that slurmdbd.conf cannot hold. Errors name its Secret and key only.
+///
+/// One newline at the end is no part of it: Secrets made from a file have one, and written into slurmdbd.conf it only
+/// ends the line.
 fn checked_password(
     password: &ByteString,
     storage: &StorageConfig,
@@ -108,6 +111,7 @@ fn checked_password(
     let place = format!("Secret {}, key {:?}", storage.password_key_ref.name, storage.password_key_ref.key);
     let text = str::from_utf8(&password.0)
         .map_err(|_| ConfigError::Password(format!("{place} must be text in UTF-8")))?;
+    let text = text.strip_suffix('\n').unwrap_or(text);
     slurm_conf::Secret::new(&place, text).map_err(|error| ConfigError::Password(error.to_string()))
 }
 
@@ -159,7 +163,9 @@ mod tests {
     }
 
     #[rstest]
-    #[case::line_break("sesame\n", "Secret db, key \"password\" must not contain '\\n'")]
+    #[case::line_break("ses\name", "Secret db, key \"password\" must not contain '\\n'")]
+    #[case::two_line_breaks_at_the_end("sesame\n\n", "Secret db, key \"password\" must not contain '\\n'")]
+    #[case::only_a_line_break("\n", "Secret db, key \"password\" must not be empty")]
     #[case::empty("", "Secret db, key \"password\" must not be empty")]
     #[case::comment("ses#ame", "Secret db, key \"password\" must not contain '#'")]
     fn unusable_password_is_reported_without_its_value(#[case] password: &str, #[case] message: &str) {
@@ -185,6 +191,16 @@ mod tests {
         assert_eq!(kept.data, live.data);
         let rotated = build_config(&accounting(&json!({})), &bytes("another"), Some(&live)).unwrap();
         assert_eq!(file(&rotated), file(&fresh).replace("sesame", "another"));
+    }
+
+    #[test]
+    fn newline_at_the_end_of_the_password_is_cut_and_keeps_the_file_of_another_operator() {
+        let fresh = build_config(&accounting(&json!({})), &bytes("sesame"), None).unwrap();
+        let with_newline = build_config(&accounting(&json!({})), &bytes("sesame\n"), None).unwrap();
+        assert_eq!(file(&with_newline), file(&fresh));
+        let live = secret(SLURMDBD_CONF, &file(&fresh).replace("sesame", "sesame\n"));
+        let kept = build_config(&accounting(&json!({})), &bytes("sesame\n"), Some(&live)).unwrap();
+        assert_eq!(kept.data, live.data);
     }
 
     #[test]
