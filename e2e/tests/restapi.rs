@@ -131,7 +131,7 @@ async fn invalid_spec_is_reported_and_does_not_change_the_deployment() -> Result
             "template.spec.hostNetwork",
         ),
         (json!({ "service": port }), "InvalidSpec", "port name 'slurmrestd' is already taken"),
-        (json!({ "replicas": -1 }), "Rejected", "spec.replicas"),
+        (json!({ "template": { "spec": { "restartPolicy": "Never" } } }), "Rejected", "restartPolicy"),
         (json!({ "slurmrestd": { "fieldOfTomorrow": true } }), "InvalidSpec", "fieldOfTomorrow"),
     ];
     for (change, reason, text) in cases {
@@ -145,7 +145,7 @@ async fn invalid_spec_is_reported_and_does_not_change_the_deployment() -> Result
     let attempts = env.requests()?.split_off(before);
     assert!(attempts.len() <= 4, "{attempts:?}");
 
-    env.ensure_event_note(NAME, "Rejected", "spec.replicas").await?;
+    env.ensure_event_note(NAME, "Rejected", "restartPolicy").await?;
     apply_restapi(&env, NAME, json!({ "replicas": 2 })).await?;
     wait_for_replicas(&env, CHILD, 2).await?;
     env.wait_for_ready_reason::<RestApi>(NAME, "RollingOut").await?;

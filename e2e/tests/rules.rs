@@ -242,7 +242,7 @@ fn restapi_rules() -> Vec<Rule> {
     vec![
         ("minimal spec", json!({}), None),
         ("no controller", json!({ "controllerRef": null }), Some("controllerRef: Required value")),
-        ("negative replicas", json!({ "replicas": -1 }), None),
+        ("negative replicas", json!({ "replicas": -1 }), Some("should be greater than or equal to 0")),
         (
             "a string for a port",
             json!({ "service": { "port": "http" } }),

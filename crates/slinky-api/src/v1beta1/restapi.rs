@@ -29,6 +29,7 @@ pub struct RestApiSpec {
     pub controller_ref: LocalObjectReference,
     /// Number of pods.
     #[serde(default = "one")]
+    #[schemars(range(min = 0))]
     pub replicas: i32,
     /// Overrides for the slurmrestd container.
     #[serde(default, skip_serializing_if = "Raw::is_absent")]
