@@ -7,13 +7,15 @@ use e2e::deployments::{ensure_frozen_without_controller, ensure_unchanged, repli
 use e2e::eventually;
 use e2e::fixtures::{
     CONTROLLER, apply_controller, apply_foreign_service, apply_secret, ensure_changed_once,
-    ensure_controlled_by, ensure_foreign_owners_are_reported, is_managed_by, secret_data, with_spec,
+    ensure_controlled_by, ensure_foreign_owners_are_reported, foreign_workload_spec, is_managed_by,
+    secret_data, with_spec,
 };
 use e2e::test_env::{SOON, TestEnv, condition};
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
-use kube::api::{Patch, PatchParams};
+use kube::api::{Api, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use slinky_api::conditions::READY;
 use slinky_api::labels::annotations::CONTENT_HASH;
@@ -268,6 +270,72 @@ async fn children_controlled_by_another_owner_are_not_touched() -> Result<()> {
     env.delete::<Secret>(HOST_KEYS).await?;
     wait_for_host_keys(&env, keys.uid()).await?;
     env.wait_for_ready_reason::<LoginSet>(NAME, "RollingOut").await?;
+    env.tear_down().await
+}
+
+#[tokio::test]
+async fn objects_without_owner_are_adopted_only_with_our_labels() -> Result<()> {
+    let env = start("unrelated").await?;
+    apply_references(&env).await?;
+    // As a Helm chart of the name `login` labels its objects.
+    let labels = json!({ "app.kubernetes.io/name": "login", "app.kubernetes.io/instance": NAME });
+    let service = apply_foreign_service(&env, NAME, &json!({ "labels": labels })).await?;
+    let spec = foreign_workload_spec(&json!({ "app": "theirs" }));
+    let deployment: Deployment =
+        env.apply(NAME, json!({ "metadata": { "labels": labels }, "spec": spec })).await?;
+    apply_loginset(&env, json!({})).await?;
+    let message = env.wait_for_degraded::<LoginSet>(NAME, "NameConflict").await?;
+    for kind in ["Service", "Deployment"] {
+        let sentence =
+            format!("{kind} {}/{NAME} exists and does not belong to this resource", env.namespace());
+        assert!(
+            message.contains(&sentence) && message.contains("app.kubernetes.io/component=login"),
+            "{message}"
+        );
+    }
+    env.wait_for_event(NAME, "NameConflict").await?;
+    assert_eq!(env.get::<Service>(NAME).await?.resource_version(), service.resource_version());
+    assert_eq!(wait_for_deployment(&env).await?.spec, deployment.spec);
+    assert!(!is_managed_by(&wait_for_deployment(&env).await?, "loginset-controller"));
+
+    // Without the conflict the children are created; without their LoginSet they stay, and its successor adopts them.
+    env.delete::<Service>(NAME).await?;
+    env.delete::<Deployment>(NAME).await?;
+    let created = env.wait_for_replacement::<Deployment>(NAME, deployment.uid()).await?;
+    let service = env.wait_for_replacement::<Service>(NAME, service.uid()).await?;
+    env.delete_without_children::<LoginSet>(NAME).await?;
+    let loginset = apply_loginset(&env, json!({})).await?;
+    let is_owned = |owners: &[OwnerReference]| {
+        owners.iter().any(|owner| Some(&owner.uid) == loginset.metadata.uid.as_ref())
+    };
+    let adopted = env.wait_until::<Deployment>(NAME, |now| is_owned(now.owner_references())).await?;
+    assert_eq!((adopted.uid(), adopted.metadata.generation), (created.uid(), created.metadata.generation));
+    let adopted = env.wait_until::<Service>(NAME, |now| is_owned(now.owner_references())).await?;
+    assert_eq!(adopted.uid(), service.uid());
+    env.tear_down().await
+}
+
+#[tokio::test]
+async fn login_pods_are_labelled_with_their_name_and_not_restarted() -> Result<()> {
+    let env = start("podname").await?;
+    apply_references(&env).await?;
+    apply_loginset(&env, json!({ "replicas": 2 })).await?;
+    let pods: Api<Pod> = env.api();
+    let list = async || {
+        Ok(pods.list(&ListParams::default().labels("app.kubernetes.io/instance=front")).await?.items)
+    };
+    let is_labelled =
+        |pod: &Pod| pod.labels().get("loginset.slinky.slurm.net/pod-name") == Some(&pod.name_any());
+    let all_labelled = |pods: &Vec<Pod>| pods.len() == 2 && pods.iter().all(is_labelled);
+    let labelled = eventually("labelled login pods", SOON, list, all_labelled).await?;
+
+    // A pod that takes the place of another gets its own label; the other one stays.
+    env.delete::<Pod>(&labelled[0].name_any()).await?;
+    let is_replaced =
+        |pods: &Vec<Pod>| all_labelled(pods) && pods.iter().all(|pod| pod.uid() != labelled[0].uid());
+    let now = eventually("a labelled successor", SOON, list, is_replaced).await?;
+    assert!(now.iter().any(|pod| pod.uid() == labelled[1].uid()), "{now:?}");
+    env.ensure_idle().await?;
     env.tear_down().await
 }
 

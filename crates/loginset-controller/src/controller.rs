@@ -5,13 +5,17 @@ use crate::observe::{Sources, observe};
 use crate::plan::plan;
 use crate::status::status;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::ResourceExt;
+use kube::core::PartialObjectMeta;
 use kube::runtime::controller::Action;
+use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher;
 use operator_runtime::{
-    Class, Classify, ComponentError, MissingReference, Runtime, children_of, find, referrers, spec_changes,
+    Class, Classify, ComponentError, MissingReference, Runtime, changed_by, changed_objects, children_of,
+    find, referrers, spec_changes,
 };
+use slinky_api::labels::APP_INSTANCE;
 use slinky_api::names::ssh_host_keys;
 use slinky_api::v1beta1::{Controller, LoginSet};
 use std::sync::Arc;
@@ -43,6 +47,9 @@ pub async fn start(runtime: Runtime) -> anyhow::Result<()> {
             let (configs, config_changes) = scope.cache(children_of::<LoginSet>());
             let (services, service_changes) = scope.cache(children_of::<LoginSet>());
             let (deployments, deployment_changes) = scope.cache(children_of::<LoginSet>());
+            let (pods, pod_events) = scope.metadata::<Pod>(children_of::<LoginSet>());
+            let pod_changes = changed_objects(pods.clone(), pod_events);
+            let pod_changes = changed_by(pod_changes, pods.clone(), |pod| pod.labels().clone());
             let secret_changes = scope.changes::<Secret>(watcher::Config::default());
             let controller = scope.controller::<LoginSet>(watcher::Config::default());
             let (by_controller, by_secret, clusters) =
@@ -51,6 +58,7 @@ pub async fn start(runtime: Runtime) -> anyhow::Result<()> {
                 .owns_stream(config_changes)
                 .owns_stream(service_changes)
                 .owns_stream(deployment_changes)
+                .watches_stream(pod_changes, |pod| loginset_of(&pod))
                 .watches_stream(controller_changes, move |controller| {
                     referrers(&by_controller, &controller, |loginset, name| {
                         loginset.spec.controller_ref.name == name
@@ -70,6 +78,7 @@ pub async fn start(runtime: Runtime) -> anyhow::Result<()> {
                 configs,
                 services,
                 deployments,
+                pods,
             };
             let reconcile = |loginset, sources, now| async move {
                 Ok::<_, Error>(reconcile(loginset, sources, now).await?)
@@ -78,6 +87,12 @@ pub async fn start(runtime: Runtime) -> anyhow::Result<()> {
             Ok(())
         })
         .await
+}
+
+/// The LoginSet that the labels of a pod name.
+fn loginset_of(pod: &PartialObjectMeta<Pod>) -> Option<ObjectRef<LoginSet>> {
+    let name = pod.labels().get(APP_INSTANCE)?;
+    Some(ObjectRef::new(name).within(&pod.namespace().unwrap_or_default()))
 }
 
 /// Whether the pods of a LoginSet mount this Secret.

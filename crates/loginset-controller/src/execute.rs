@@ -2,10 +2,12 @@
 
 use crate::host_keys::generate;
 use crate::observe::Observed;
-use crate::plan::{HostKeys, NewHostKeys, Obstacle, Plan};
+use crate::plan::{HostKeys, NewHostKeys, Obstacle, Plan, PodLabel};
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::Secret;
-use operator_runtime::{ChildWriter, RawObject, Scope, StepErrors};
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use kube::api::{Patch, PatchParams};
+use kube::{Api, ResourceExt};
+use operator_runtime::{ChildWriter, RawObject, Scope, StepErrors, apply};
 use slinky_api::v1beta1::LoginSet;
 use std::convert::Infallible;
 
@@ -37,7 +39,26 @@ pub async fn execute(plan: Plan, observed: &Observed, scope: &Scope) -> Outcome 
         // Pods could not mount a ConfigMap that does not exist, and must not mount one of another owner.
         _ => None,
     };
+    for label in plan.pod_labels {
+        let labelled = label_pod(label, observed, scope).await;
+        children.record("Pod Labels", labelled);
+    }
     Outcome { deployment, created_host_keys, result: children.finish() }
+}
+
+/// Adds a label to a pod, unless the pod was deleted or replaced.
+async fn label_pod(label: PodLabel, observed: &Observed, scope: &Scope) -> Result<(), apply::Error> {
+    let namespace = observed.loginset.namespace().unwrap_or_default();
+    let pods: Api<Pod> = Api::namespaced(scope.client(), &namespace);
+    let parameters = PatchParams { field_manager: Some(crate::NAME.to_owned()), ..PatchParams::default() };
+    match pods.patch_metadata(&label.pod, &parameters, &Patch::Merge(label.patch)).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => Ok(()),
+        Err(source) => {
+            let object = format!("Pod {namespace}/{}", label.pod);
+            Err(apply::Error::Api { verb: "label", object, source })
+        }
+    }
 }
 
 /// Creates the Secret with the host keys if that is planned.

@@ -1,8 +1,9 @@
 //! Reads the children and the references of a LoginSet: children from caches, Secrets by name. No Secret is cached.
 
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service};
 use kube::ResourceExt;
+use kube::core::PartialObjectMeta;
 use kube::runtime::reflector::Store;
 use operator_runtime::references::{ReferenceError, ResolvedKey, resolve_key};
 use operator_runtime::{RawObject, Scope, cached_or_live, find, get_secret};
@@ -24,6 +25,8 @@ pub struct Sources {
     pub services: Store<RawObject<Service>>,
     /// The Deployments of login pods.
     pub deployments: Store<RawObject<Deployment>>,
+    /// The metadata of login pods.
+    pub pods: Store<PartialObjectMeta<Pod>>,
 }
 
 /// Everything that a decision about a LoginSet depends on.
@@ -44,6 +47,8 @@ pub struct Observed {
     pub service: Option<Arc<RawObject<Service>>>,
     /// The Deployment of the pods.
     pub deployment: Option<Arc<RawObject<Deployment>>>,
+    /// The login pods of all LoginSets.
+    pub pods: Vec<Arc<PartialObjectMeta<Pod>>>,
 }
 
 /// A resolved reference to a key of a Secret.
@@ -82,6 +87,7 @@ pub async fn observe(loginset: Arc<LoginSet>, sources: &Sources) -> Result<Obser
         config: find(&sources.configs, &namespace, &ssh_config(&name)),
         service: find(&sources.services, &namespace, &name),
         deployment,
+        pods: sources.pods.state(),
         loginset,
     })
 }

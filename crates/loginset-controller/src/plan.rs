@@ -1,5 +1,9 @@
 //! Decides the desired children of a LoginSet. Pure.
 
+mod pod_names;
+
+pub use pod_names::PodLabel;
+
 use crate::build::{
     AUTHORIZED_KEYS, Hashes, SSHD_CONFIG, build_config, build_deployment, build_host_keys, build_service,
 };
@@ -11,6 +15,7 @@ use kube::ResourceExt;
 use operator_runtime::events::{EventType, NewEvent};
 use operator_runtime::{MissingReference, RawObject, apply, secret_value};
 use pod_builder::{hash_bytes, hash_secret};
+use pod_names::missing_labels;
 use slinky_api::ownership::{Control, control_of};
 use std::sync::Arc;
 
@@ -27,6 +32,8 @@ pub struct Plan {
     pub host_keys: Result<HostKeys, Obstacle>,
     /// The Deployment; `None` while there are no usable host keys: its template has their hash.
     pub deployment: Result<Option<RawObject<Deployment>>, Obstacle>,
+    /// The labels to add to pods.
+    pub pod_labels: Vec<PodLabel>,
 }
 
 /// What is done with the ssh host keys. Existing ones are never changed: ssh clients remember their fingerprints.
@@ -56,7 +63,8 @@ pub fn plan(observed: &Observed) -> Plan {
     let host_keys = plan_host_keys(observed);
     let deployment = plan_deployment(observed, &config, host_keys.as_ref().ok());
     let service = build_service(&observed.loginset).map_err(Obstacle::invalid);
-    Plan { config, service, host_keys, deployment }
+    let pod_labels = missing_labels(&observed.loginset, observed.pods.iter().map(Arc::as_ref));
+    Plan { config, service, host_keys, deployment, pod_labels }
 }
 
 /// Host keys without a controller are a user's own, and are used as they are.
@@ -168,6 +176,7 @@ mod tests {
             config: None,
             service: None,
             deployment: None,
+            pods: vec![],
         };
         change(&mut observed);
         observed

@@ -80,6 +80,7 @@ mod tests {
             config: None,
             service: None,
             deployment: live.map(Arc::new),
+            pods: vec![],
         };
         let outcome = Outcome { deployment: written, created_host_keys, result: Ok(()) };
         status(&observed, &outcome, Timestamp::UNIX_EPOCH)

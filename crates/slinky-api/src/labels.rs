@@ -32,6 +32,9 @@ pub const SCALING_MODE: &str = "nodeset.slinky.slurm.net/scaling-mode";
 /// On worker pods and revisions: the hash of the revision.
 pub const REVISION_HASH: &str = "controller.kubernetes.io/hash";
 
+/// On login pods: the pod's own name.
+pub const LOGIN_POD_NAME: &str = "loginset.slinky.slurm.net/pod-name";
+
 /// The value of boolean labels and annotations.
 pub const TRUE: &str = "true";
 
