@@ -26,11 +26,28 @@ digest() {
 	(contents ! -name '*.key') | sha256sum | cut -c 1-64
 }
 
-applied="$(contents)"
+# Waits until slurmctld answers, and prints since when it runs: the time of its start or of its last reconfigure.
+boot_time() {
+	local config
+	until config="$(scontrol show config 2> /dev/null)"; do
+		sleep "$interval"
+	done
+	date +%s -d "$(sed -n 's/^BOOT_TIME *= *//p' <<< "$config")"
+}
+
+# What slurmctld runs with; empty if that is not known. It has read the files if it runs since a later second than that in
+# which the kubelet linked to them; this container may have been restarted since.
+applied=
+files="$(contents)"
+name="$(digest)"
+linked="$(stat -c %Y "$directory/..data")"
+if booted="$(boot_time)" && [ "$booted" -gt "$linked" ]; then
+	applied="$files"
+	log "Watching $directory, now $name"
+fi
 refused=
 delay="$retry"
 due=0
-log "Watching $directory, now $(digest)"
 
 while :; do
 	# A file may vanish while the kubelet updates the volume; the next iteration retries.
@@ -46,6 +63,8 @@ while :; do
 			refused=
 		else
 			log "Reconfigure to $name failed: ${answer//$'\n'/; }"
+			# A revert is reported, too.
+			applied=
 			refused="$current"
 			due=$((SECONDS + delay))
 			delay=$((delay * 2 > longest ? longest : delay * 2))

@@ -108,49 +108,109 @@ fn initconf_fails_when_a_file_cannot_be_copied() {
     assert!(!output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }
 
-/// The kubelet updates mounted files by replacing the directory to which their symbolic links point.
-#[test]
-fn reconfigure_runs_once_per_change_and_retries_on_failure() {
-    let root = directory("reconfigure");
-    let (etc, bin) = (root.join("etc"), root.join("bin"));
-    for path in [&etc, &bin] {
-        fs::create_dir_all(path).unwrap();
+/// The reconfigure script with a directory of configuration files and a scontrol of its own.
+struct Reconfigure {
+    etc: PathBuf,
+    bin: PathBuf,
+}
+
+impl Reconfigure {
+    /// slurmctld was started at `boot`, in the words of date(1).
+    fn new(name: &str, boot: &str) -> Self {
+        let root = directory(name);
+        let it = Self { etc: root.join("etc"), bin: root.join("bin") };
+        for path in [&it.etc, &it.bin] {
+            fs::create_dir_all(path).unwrap();
+        }
+        it.update("one");
+        std::os::unix::fs::symlink("..data/slurm.conf", it.etc.join("slurm.conf")).unwrap();
+        fs::write(it.etc.join("slurm.key"), "secret").unwrap();
+        let scontrol = it.bin.join("scontrol");
+        let script = format!(
+            "#!/bin/sh\ncd \"$(dirname \"$0\")\"\ncase $1 in\n\
+             show) echo 'Configuration data'; echo \"BOOT_TIME               = $(date -d '{boot}' +%FT%T)\" ;;\n\
+             reconfigure) echo \"scontrol $*\"; [ ! -e refuse ] || {{ echo no; exit 1; }} ;;\nesac\n"
+        );
+        fs::write(&scontrol, script).unwrap();
+        fs::set_permissions(&scontrol, fs::Permissions::from_mode(0o755)).unwrap();
+        it
     }
-    let update = |version: &str| {
-        let data = etc.join(format!("..{version}"));
+
+    /// The kubelet updates mounted files by replacing the directory to which their symbolic links point.
+    fn update(&self, version: &str) {
+        let data = self.etc.join(format!("..{version}"));
         fs::create_dir_all(&data).unwrap();
         fs::write(data.join("slurm.conf"), version).unwrap();
-        std::os::unix::fs::symlink(format!("..{version}"), etc.join("..data_tmp")).unwrap();
-        fs::rename(etc.join("..data_tmp"), etc.join("..data")).unwrap();
-    };
-    update("one");
-    std::os::unix::fs::symlink("..data/slurm.conf", etc.join("slurm.conf")).unwrap();
-    fs::write(etc.join("slurm.key"), "secret").unwrap();
-    let scontrol = bin.join("scontrol");
-    fs::write(
-        &scontrol,
-        "#!/bin/sh\necho \"scontrol $*\"\ncd \"$(dirname \"$0\")\"\n[ -e up ] || { touch up; echo no; exit 1; }\n",
-    )
-    .unwrap();
-    fs::set_permissions(&scontrol, fs::Permissions::from_mode(0o755)).unwrap();
+        std::os::unix::fs::symlink(format!("..{version}"), self.etc.join("..data_tmp")).unwrap();
+        fs::rename(self.etc.join("..data_tmp"), self.etc.join("..data")).unwrap();
+    }
 
-    let local = script(&reconfigure())
-        .replace("/etc/slurm", etc.to_str().unwrap())
-        .replace("interval=2", "interval=0.1")
-        .replace("retry=2", "retry=0");
-    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
-    let mut child = shell("bash", &local).env("PATH", path).stdout(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
-    let mut expect_line = |expected: &str| {
-        let line = lines.next().unwrap();
-        assert!(line.ends_with(expected), "{line:?} instead of {expected:?}");
-    };
-    expect_line(&format!("Watching {}, now {}", etc.display(), digest("one")));
-    update("two");
-    expect_line(&format!("Reconfigure to {} failed: scontrol reconfigure; no", digest("two")));
-    expect_line(&format!("Reconfigured to {}", digest("two")));
-    update("three");
-    expect_line(&format!("Reconfigured to {}", digest("three")));
+    /// Sets whether slurmctld refuses every configuration.
+    fn refuse(&self, refuses: bool) {
+        let file = self.bin.join("refuse");
+        if refuses { fs::write(file, "").unwrap() } else { fs::remove_file(file).unwrap() }
+    }
+
+    /// Starts the script; returns its process and its output without times.
+    fn start(&self) -> (Child, impl Iterator<Item = String> + use<>) {
+        let local = script(&reconfigure())
+            .replace("/etc/slurm", self.etc.to_str().unwrap())
+            .replace("interval=2", "interval=0.1")
+            .replace("retry=2", "retry=0");
+        let path = format!("{}:{}", self.bin.display(), std::env::var("PATH").unwrap());
+        let mut child = shell("bash", &local).env("PATH", path).stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let without_time = |line: String| line.splitn(4, ':').last().unwrap().trim().to_owned();
+        (child, lines.map(without_time))
+    }
+
+    fn watching(&self, version: &str) -> String {
+        format!("Watching {}, now {}", self.etc.display(), digest(version))
+    }
+}
+
+#[test]
+fn reconfigure_runs_once_per_change_and_retries_on_failure() {
+    let it = Reconfigure::new("reconfigure", "tomorrow");
+    let (mut child, mut lines) = it.start();
+    assert_eq!(lines.next(), Some(it.watching("one")));
+    it.refuse(true);
+    it.update("two");
+    let failed = format!("Reconfigure to {} failed: scontrol reconfigure; no", digest("two"));
+    assert_eq!(lines.next(), Some(failed));
+    it.refuse(false);
+    let applied = lines.find(|line| !line.contains("failed"));
+    assert_eq!(applied, Some(format!("Reconfigured to {}", digest("two"))));
+    it.update("three");
+    assert_eq!(lines.next(), Some(format!("Reconfigured to {}", digest("three"))));
+    terminate(&mut child);
+}
+
+#[test]
+fn restarted_reconfigure_does_not_report_files_that_slurmctld_never_read() {
+    let it = Reconfigure::new("reconfigure-restarted", "yesterday");
+    let (mut child, mut lines) = it.start();
+    assert_eq!(lines.next(), Some(format!("Reconfigured to {}", digest("one"))));
+    terminate(&mut child);
+    it.refuse(true);
+    let (mut child, mut lines) = it.start();
+    let failed = format!("Reconfigure to {} failed: scontrol reconfigure; no", digest("one"));
+    assert_eq!(lines.next(), Some(failed));
+    terminate(&mut child);
+}
+
+#[test]
+fn reverted_change_is_reported_after_a_failed_reconfigure() {
+    let it = Reconfigure::new("reconfigure-reverted", "tomorrow");
+    let (mut child, mut lines) = it.start();
+    assert_eq!(lines.next(), Some(it.watching("one")));
+    it.refuse(true);
+    it.update("two");
+    assert!(lines.next().unwrap().contains("failed"));
+    it.update("one");
+    it.refuse(false);
+    let applied = lines.find(|line| !line.contains("failed")).unwrap();
+    assert!(applied == format!("Reconfigured to {}", digest("one")), "{applied}");
     terminate(&mut child);
 }
 
