@@ -19,7 +19,7 @@ use operator_runtime::{
     Class, Classify, ComponentError, PerObject, Runtime, Scope, changed_by, children_of, referrers,
     spec_changes,
 };
-use slinky_api::conditions::ConditionStatus;
+use slinky_api::conditions::{ConditionStatus, DEGRADED};
 use slinky_api::labels::{APP_INSTANCE, APP_NAME, App};
 use slinky_api::v1beta1::{Accounting, Controller, ControllerSpec, ControllerStatus, NodeSet};
 use std::sync::Arc;
@@ -229,9 +229,9 @@ fn report_config_change(plan: &Plan, observed: &Observed, scope: &Scope) {
 /// Publishes an Event for each changed condition of the configuration and the metrics. Failed reconciles have their own.
 fn publish_transitions(controller: &Controller, status: &ControllerStatus, scope: &Scope) {
     for condition in transitions(controller.status.as_ref(), status) {
-        let holds = condition.status == ConditionStatus::True.as_str();
+        let is_good = condition.type_ != DEGRADED && condition.status == ConditionStatus::True.as_str();
         let event = NewEvent {
-            type_: if holds { EventType::Normal } else { EventType::Warning },
+            type_: if is_good { EventType::Normal } else { EventType::Warning },
             reason: condition.reason.clone(),
             action: condition.type_.clone(),
             note: condition.message.clone(),

@@ -111,7 +111,7 @@ impl Run<'_> {
             }
             Step::OrphanPods(set) => self.orphan_pods(set).await,
             Step::DeletePod(pod) => self.delete_stuck_pod(pod).await,
-            Step::DeleteCheckPod(pod) => self.writer.delete("Config Check", pod.as_ref()).await,
+            Step::DeleteCheckPod(pod) => self.delete_check_pod(pod).await,
             Step::DeleteCandidate(config) => self.writer.delete("Config Check", config.as_ref()).await,
             Step::DeleteStatefulSet(set) => self.writer.delete("StatefulSet", set.as_ref()).await,
             Step::DeleteService(service) => self.writer.delete("Service", service.as_ref()).await,
@@ -154,18 +154,28 @@ impl Run<'_> {
         self.writer.record("StatefulSet", deleted);
     }
 
+    /// Deletes the check pod without waiting for its kubelet, which may be gone with its node: it holds nothing that a
+    /// second check pod could collide with.
+    async fn delete_check_pod(&mut self, pod: &Pod) {
+        self.delete_pod("Config Check", pod, &DeleteParams::default().grace_period(0)).await;
+    }
+
     async fn delete_stuck_pod(&mut self, pod: &Pod) {
+        info!(pod = pod.name_any(), "Deleting pod of an old revision that does not start");
+        self.delete_pod("StatefulSet", pod, &DeleteParams::default()).await;
+    }
+
+    async fn delete_pod(&mut self, step: &'static str, pod: &Pod, parameters: &DeleteParams) {
         let name = pod.name_any();
-        info!(pod = name, "Deleting pod of an old revision that does not start");
         let preconditions = Preconditions { uid: pod.uid(), resource_version: pod.resource_version() };
-        let parameters = DeleteParams::default().preconditions(preconditions);
+        let parameters = parameters.clone().preconditions(preconditions);
         match self.api::<Pod>().delete(&name, &parameters).await {
             Ok(_) => {}
             // The pod changed or was deleted; its watch event starts the next reconcile.
             Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => {}
             Err(error) => {
-                let failed = RequestFailed(format!("deleting pod {name}, which does not start,"), error);
-                self.writer.record::<(), _>("StatefulSet", Err(failed));
+                let failed = RequestFailed(format!("deleting pod {name}"), error);
+                self.writer.record::<(), _>(step, Err(failed));
             }
         }
     }

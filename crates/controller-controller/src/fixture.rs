@@ -1,6 +1,6 @@
 //! Objects that the tests of several modules start from.
 
-use crate::build::{Files, Reconfiguration};
+use crate::build::{Contents, Files, Reconfiguration};
 use crate::observe::Observed;
 use crate::plan::{ConfigPlan, Confirmation, Decision};
 use jiff::Timestamp;
@@ -21,6 +21,8 @@ pub const DELAY: Duration = Duration::from_secs(5);
 /// The hash of a configuration, and the part of it that messages show.
 pub const CONFIG: &str = "0123456789abcdef";
 pub const SHOWN: &str = "0123456789ab";
+/// The hash of another configuration.
+pub const CANDIDATE: &str = "ba9876543210fedc";
 
 /// A time; tests count seconds from a fixed start.
 pub fn second(second: i64) -> Timestamp {
@@ -81,6 +83,11 @@ pub fn texts(files: &[(&str, &str)]) -> Files {
     files.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect()
 }
 
+/// Files of the user by name.
+pub fn contents(files: &[(&str, &str)]) -> Contents {
+    files.iter().map(|(name, text)| ((*name).to_owned(), text.as_bytes().to_vec())).collect()
+}
+
 /// A Secret with one key.
 pub fn secret(key: &str, value: &str) -> Secret {
     let data = json!({ key: k8s_openapi::ByteString(value.as_bytes().to_vec()) });
@@ -136,6 +143,7 @@ pub fn observed(change: &Value) -> Observed {
         check: None,
         pending: None,
         report: None,
+        crash_loop: None,
         service_monitor: Ok(None),
     }
 }
@@ -163,6 +171,8 @@ pub fn config_plan(decision: Decision, confirmation: Option<Confirmation>) -> Co
     ConfigPlan {
         decision,
         hash: CONFIG.to_owned(),
+        candidate: CANDIDATE.to_owned(),
+        unchecked: None,
         confirmation,
         refused_node_sets: vec![],
         warnings: vec![],

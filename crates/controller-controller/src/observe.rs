@@ -1,11 +1,16 @@
 //! Reads everything that decisions about a Controller depend on: from caches where there are some, by name otherwise.
 
+mod crash;
 mod report;
 
+pub use crash::CrashLoop;
 pub use report::Report;
 
 use crate::active::ActiveDaemons;
-use crate::build::{Files, Reconfiguration, ServiceMonitor, check_name, wants_service_monitor};
+use crate::build::{
+    Configuration, Contents, Files, Reconfiguration, ServiceMonitor, check_name, mounts_user_files,
+    wants_service_monitor,
+};
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::apps::v1::StatefulSet;
@@ -15,8 +20,7 @@ use kube::{Api, Client, ResourceExt};
 use operator_runtime::apply::Object;
 use operator_runtime::references::{ReferenceError, resolve_key};
 use operator_runtime::{PerObject, RawObject, cached_or_live, find};
-use pod_builder::hash_files;
-use slinky_api::labels::{APP_INSTANCE, APP_NAME, App, CONTROLLER_ACTIVE};
+use slinky_api::labels::{APP_INSTANCE, APP_NAME, App, CONTROLLER_ACTIVE, annotations};
 use slinky_api::names::{check_object_name, controller as names};
 use slinky_api::v1beta1::{Accounting, Controller, NodeSet};
 use std::collections::BTreeMap;
@@ -100,37 +104,46 @@ pub struct Observed {
     pub pending: Option<PendingChange>,
     /// The latest report of the active daemon's reconfigure container; read only while it is needed.
     pub report: Option<Report>,
+    /// A container of a slurmctld pod that ends again and again.
+    pub crash_loop: Option<CrashLoop>,
     /// The live ServiceMonitor; read only if the spec wants none.
     pub service_monitor: Result<Option<ServiceMonitor>, Arc<ReferenceError>>,
 }
 
 impl Observed {
-    /// The generated configuration files in force.
+    /// The texts of the configuration in force.
     pub fn files(&self) -> Option<&Files> {
         self.config.as_ref().and_then(|config| config.data.as_ref())
     }
 
-    /// The content of slurmctld's /etc/slurm with these generated files, without keys.
-    pub fn etc(&self, files: &Files) -> BTreeMap<String, Vec<u8>> {
-        let mut etc: BTreeMap<String, Vec<u8>> =
-            files.iter().map(|(name, text)| (name.clone(), text.clone().into_bytes())).collect();
+    /// The user's files, as they are now. Of two with the same name the later one wins.
+    pub fn user_files(&self) -> Contents {
+        let mut files = Contents::new();
         for name in self.controller.spec.config_map_names() {
             let map = self.config_maps.as_ref().ok().and_then(|maps| maps.get(name));
             let texts = map.iter().flat_map(|map| map.data.iter().flatten());
-            etc.extend(texts.map(|(name, text)| (name.clone(), text.clone().into_bytes())));
+            files.extend(texts.map(|(name, text)| (name.clone(), text.clone().into_bytes())));
             let bytes = map.iter().flat_map(|map| map.binary_data.iter().flatten());
-            etc.extend(bytes.map(|(name, bytes)| (name.clone(), bytes.0.clone())));
+            files.extend(bytes.map(|(name, bytes)| (name.clone(), bytes.0.clone())));
         }
         if let Ok(Some(jwks)) = &self.jwks {
-            etc.insert("jwks.json".to_owned(), jwks.0.clone());
+            files.insert("jwks.json".to_owned(), jwks.0.clone());
         }
-        etc.retain(|name, _| !has_key_suffix(name));
-        etc
+        files
     }
 
-    /// The hash by which the reconfigure container identifies the configuration with these generated files.
-    pub fn config_hash(&self, files: &Files) -> String {
-        hash_files(&self.etc(files))
+    /// The configuration in force.
+    pub fn in_force(&self) -> Option<Configuration> {
+        let user = self.user_files();
+        let in_force = Configuration::of(self.config.as_ref()?, &user);
+        // Without copies, pods that mount the user's files have these in force.
+        let has_copies = !in_force.user.is_empty() || !self.mounts_user_files();
+        Some(if has_copies { in_force } else { Configuration::new(in_force.generated, user) })
+    }
+
+    /// True if the pods mount the user's files from the user's objects, where edits reach slurmctld unchecked.
+    pub fn mounts_user_files(&self) -> bool {
+        self.stateful_set.as_ref().is_some_and(|set| mounts_user_files(&self.controller, set))
     }
 
     /// The pod that has the label of the active daemon.
@@ -148,14 +161,16 @@ impl Observed {
         self.reconfiguration(hash).is_some_and(|record| record.awaited_since.is_none())
     }
 
+    /// Why no check accepted the configuration of this hash, if it is in force unchecked.
+    pub fn unchecked(&self, hash: &str) -> Option<&str> {
+        let record = self.config.as_ref()?.annotations().get(annotations::UNCHECKED_CONFIG)?;
+        record.split_once(' ').filter(|(config, _)| *config == hash).map(|(_, reason)| reason)
+    }
+
     /// Since when slurmctld has been expected to read the configuration of this hash.
     pub fn awaited_since(&self, hash: &str) -> Option<Timestamp> {
         self.reconfiguration(hash)?.awaited_since
     }
-}
-
-fn has_key_suffix(name: &str) -> bool {
-    std::path::Path::new(name).extension().is_some_and(|extension| extension == "key")
 }
 
 /// Reads the state of one Controller. An error means that the caches lack a child and the API server did not answer.
@@ -194,11 +209,13 @@ pub async fn observe(controller: &Arc<Controller>, sources: &Sources) -> Result<
         check: find(&sources.pods, namespace, &check),
         pending: sources.pending.with(controller.as_ref(), |pending| pending.clone()),
         report: None,
+        crash_loop: None,
         service_monitor: get_service_monitor(controller, client(), namespace).await.map_err(Arc::new),
     };
     if let Some(pod) = awaited_pod(&observed) {
         observed.report = report::get_report(client(), namespace, &pod).await;
     }
+    observed.crash_loop = crash::get_crash_loop(client(), namespace, &observed.pods).await;
     Ok(observed)
 }
 
@@ -282,7 +299,7 @@ async fn get<K: Object>(client: Client, namespace: &str, name: &str) -> Result<O
 
 /// The pod whose reconfigure container is expected to report about the configuration in force.
 fn awaited_pod(observed: &Observed) -> Option<String> {
-    let hash = observed.config_hash(observed.files()?);
+    let hash = observed.in_force()?.hash();
     if !observed.controller.spec.inplace_reconfigure || observed.is_confirmed(&hash) {
         return None;
     }
@@ -292,7 +309,7 @@ fn awaited_pod(observed: &Observed) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::{config_map, observed, texts};
+    use crate::fixture::{config_map, contents, observed};
     use serde_json::json;
 
     fn bytes(text: &str) -> ByteString {
@@ -300,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn etc_holds_the_files_that_the_projected_volume_mounts() {
+    fn user_files_are_those_of_all_references() {
         let change = json!({
             "jwksKeyRef": { "name": "issuers", "key": "keys" },
             "configFileRefs": [{ "name": "b" }, { "name": "a" }],
@@ -309,7 +326,7 @@ mod tests {
         let binary =
             ConfigMap { binary_data: Some([("bin".to_owned(), bytes("01"))].into()), ..config_map(&[]) };
         let config_maps = [
-            ("a".to_owned(), config_map(&[("gres.conf", "of a"), ("slurm.key", "a key")])),
+            ("a".to_owned(), config_map(&[("gres.conf", "of a")])),
             ("b".to_owned(), config_map(&[("gres.conf", "of b"), ("slurm.conf", "theirs")])),
             ("c".to_owned(), binary),
             ("unreferenced".to_owned(), config_map(&[("x", "")])),
@@ -319,24 +336,8 @@ mod tests {
             jwks: Ok(Some(bytes("keys"))),
             ..observed(&change)
         };
-        let etc = observed.etc(&texts(&[("slurm.conf", "ours"), ("cgroup.conf", "ours")]));
-        let files: Vec<_> =
-            etc.iter().map(|(name, text)| (name.as_str(), str::from_utf8(text).unwrap())).collect();
-        // The later ConfigMap wins where two have a file of the same name. Keys are left out.
-        let expected = [
-            ("bin", "01"),
-            ("cgroup.conf", "ours"),
-            ("gres.conf", "of b"),
-            ("jwks.json", "keys"),
-            ("slurm.conf", "theirs"),
-        ];
-        assert_eq!(files, expected);
-    }
-
-    #[test]
-    fn config_hash_equals_that_of_the_reconfigure_container() {
-        let hash = observed(&json!({})).config_hash(&texts(&[("slurm.conf", "A=1\n"), ("cgroup.conf", "")]));
-        // printf 'A=1\n' > slurm.conf; : > cgroup.conf; sha256sum cgroup.conf slurm.conf | sha256sum
-        assert_eq!(hash, "944488fac3f915fbcb7a540c23d2a790f3e8b6681c54503ec216de6246971b4f");
+        let expected =
+            [("bin", "01"), ("gres.conf", "of b"), ("jwks.json", "keys"), ("slurm.conf", "theirs")];
+        assert_eq!(observed.user_files(), contents(&expected), "the later ConfigMap wins");
     }
 }

@@ -6,14 +6,14 @@ mod obstacle;
 mod pods;
 mod rollout;
 
-pub use config::{ConfigPlan, Confirmation, STARTING, has_run};
+pub use config::{ConfigPlan, Confirmation, STARTING, has_run, short_hash};
 pub use obstacle::{ControllerObstacle, Obstacle};
 pub use rollout::Decision;
 
 use crate::build::{ServiceMonitor, build_internal_service, build_service, build_service_monitor};
 use crate::observe::{Observed, PendingChange};
 use config::{delete_check, plan_config, plan_external_config, render_config};
-use daemons::{desired_stateful_set, ignored_persistence, stateful_set_step};
+use daemons::{desired_stateful_set, detached_stateful_set, ignored_persistence, stateful_set_step};
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
@@ -145,10 +145,11 @@ fn plan_daemons(plan: &mut Plan, observed: &Observed, now: Timestamp) {
     plan.apply("Service", build_service(controller), Step::ApplyService);
     let rendered = render_config(observed);
     // While the desired configuration cannot be rendered, slurmctld starts with the one in force.
-    let files = rendered.as_ref().ok().map(|rendered| &rendered.files).or(observed.files());
-    let stateful_set = files
+    let configuration = rendered.as_ref().ok().map(|rendered| rendered.configuration.clone());
+    let stateful_set = configuration
+        .or_else(|| observed.in_force())
         .ok_or(ControllerObstacle::NoConfig.into())
-        .and_then(|files| desired_stateful_set(observed, files));
+        .and_then(|configuration| desired_stateful_set(observed, &configuration));
     let template = stateful_set.as_ref().ok().or(observed.stateful_set.as_deref());
     let template = template.and_then(|set| set.as_json().pointer("/spec/template"));
     let mut pod_steps = vec![];
@@ -164,7 +165,10 @@ fn plan_daemons(plan: &mut Plan, observed: &Observed, now: Timestamp) {
     };
     match stateful_set {
         Ok(desired) if is_settled => plan.steps.extend(stateful_set_step(observed, desired)),
-        Ok(_) => {}
+        Ok(_) => {
+            let detached = detached_stateful_set(observed);
+            plan.steps.extend(detached.and_then(|desired| stateful_set_step(observed, desired)));
+        }
         Err(obstacle) => plan.obstacles.push(("StatefulSet", obstacle)),
     }
     plan.steps.extend(pod_steps);

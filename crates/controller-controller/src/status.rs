@@ -1,13 +1,15 @@
 //! Computes the status of a Controller from the plan and its outcome.
 
 use crate::execute::{Monitoring, Outcome};
-use crate::observe::Observed;
-use crate::plan::{ConfigPlan, Confirmation, Decision, Plan, STARTING, has_run};
+use crate::observe::{CrashLoop, Observed};
+use crate::plan::{ConfigPlan, Confirmation, Decision, Plan, STARTING, has_run, short_hash};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use operator_runtime::Classify;
 use pod_builder::{Rollout, stateful_set_rollout};
-use slinky_api::conditions::{self, CONFIGURED, ConditionUpdate, MONITORED, Summary, set, summarise};
+use slinky_api::conditions::{
+    self, CONFIGURED, ConditionUpdate, DEGRADED, MONITORED, Summary, set, summarise,
+};
 use slinky_api::v1beta1::{Controller, ControllerStatus};
 
 /// Reason of [`CONFIGURED`] when slurmctld runs with the configuration.
@@ -26,6 +28,8 @@ const CHECKING: &str = "Checking";
 const REFUSED: &str = "Refused";
 /// Reason of [`CONFIGURED`] while slurmctld restarts with the configuration.
 const ROLLING_OUT: &str = "RollingOut";
+/// Reason of [`DEGRADED`] when a container of a slurmctld pod ends again and again.
+const CRASH_LOOP: &str = "CrashLoopBackOff";
 
 /// The status after a reconcile.
 pub fn status(observed: &Observed, plan: &Plan, outcome: &Outcome, now: Timestamp) -> ControllerStatus {
@@ -44,13 +48,13 @@ pub fn status(observed: &Observed, plan: &Plan, outcome: &Outcome, now: Timestam
         Some(monitoring) => set(&mut status.conditions, monitored_condition(monitoring), generation, now),
         None => conditions::remove(&mut status.conditions, MONITORED),
     }
-    let summary = summary(controller, plan, outcome, configured);
+    let summary = summary(observed, plan, outcome, configured);
     summarise(&mut status.conditions, &summary, generation, now);
     status
 }
 
 /// Changed conditions that are worth an Event. Transitional states are not, and the conditions that every kind has are
-/// covered by the events of failed reconciles.
+/// covered by the events of failed reconciles, crash loops aside.
 pub fn transitions<'a>(before: Option<&ControllerStatus>, after: &'a ControllerStatus) -> Vec<&'a Condition> {
     let transitional = [STARTING, PENDING, CHECKING, RECONFIGURING, ROLLING_OUT];
     let old = |type_: &str| before.and_then(|status| conditions::find(&status.conditions, type_));
@@ -58,9 +62,10 @@ pub fn transitions<'a>(before: Option<&ControllerStatus>, after: &'a ControllerS
         let is_same = |old: &Condition| old.reason == condition.reason && old.message == condition.message;
         !old(&condition.type_).is_some_and(is_same)
     };
-    [CONFIGURED, MONITORED]
+    [CONFIGURED, MONITORED, DEGRADED]
         .into_iter()
         .filter_map(|type_| conditions::find(&after.conditions, type_))
+        .filter(|condition| condition.type_ != DEGRADED || condition.reason == CRASH_LOOP)
         .filter(|condition| !transitional.contains(&condition.reason.as_str()))
         .filter(is_changed)
         .collect()
@@ -76,18 +81,17 @@ fn configured_condition(controller: &Controller, config: &ConfigPlan, outcome: &
             (false, CHECKING, "a check pod tries the changed configuration before it takes effect".to_owned())
         }
         Decision::Refuse(reason) => {
-            (false, REFUSED, format!("slurmctld refuses the change and keeps configuration {hash}: {reason}"))
+            let candidate = short_hash(&config.candidate);
+            let message = format!(
+                "slurmctld refuses configuration {candidate} and keeps configuration {hash}: {reason}"
+            );
+            (false, REFUSED, message)
         }
         Decision::Keep | Decision::Write(_) => in_force(controller, config, outcome),
     };
-    let notes = config.refused_node_sets.iter().chain(&config.warnings);
+    let notes = config.unchecked.iter().chain(&config.refused_node_sets).chain(&config.warnings);
     let message = [message].iter().chain(notes).map(String::as_str).collect::<Vec<_>>().join("; ");
     ConditionUpdate { type_: CONFIGURED, status: holds.into(), reason, message }
-}
-
-/// The part of a configuration's hash that messages show.
-fn short_hash(config: &str) -> &str {
-    config.get(..12).unwrap_or(config)
 }
 
 /// Whether slurmctld runs with the configuration in force.
@@ -134,8 +138,14 @@ fn monitored_condition(monitoring: Monitoring) -> ConditionUpdate {
     ConditionUpdate { type_: MONITORED, status: holds.into(), reason, message: message.to_owned() }
 }
 
+/// What ends again and again, and its last words.
+fn describe_crash(CrashLoop { pod, container, last_line }: &CrashLoop) -> String {
+    let last_line = last_line.as_deref().unwrap_or("its log cannot be read");
+    format!("container {container} of pod {pod} ends again and again: {last_line}")
+}
+
 fn summary(
-    controller: &Controller,
+    observed: &Observed,
     plan: &Plan,
     outcome: &Outcome,
     configured: Option<ConditionUpdate>,
@@ -143,8 +153,11 @@ fn summary(
     if let Err(error) = &outcome.result {
         return Summary::Degraded(error.category(), error.to_string());
     }
-    if controller.spec.external {
+    if observed.controller.spec.external {
         return Summary::Ready("slurmctld is external".to_owned());
+    }
+    if let Some(crash_loop) = &observed.crash_loop {
+        return Summary::Degraded(CRASH_LOOP, describe_crash(crash_loop));
     }
     let (reason, message) = configured.map(|condition| (condition.reason, condition.message)).unzip();
     let message = message.unwrap_or_default();

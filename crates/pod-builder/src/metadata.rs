@@ -23,9 +23,10 @@ pub fn merge_annotations<'a>(
 ) -> BTreeMap<String, String> {
     let mut result = merge_labels(layers);
     result.remove(annotations::LAST_APPLIED);
-    // Records about the NodeSet alone; its children would be rewritten with each change.
-    result.remove(annotations::RESERVATION);
-    result.remove(annotations::CORDONED_PODS);
+    // They are about the parent alone: children would be rewritten, and pods restarted, with each change.
+    for own in [annotations::RESERVATION, annotations::CORDONED_PODS, annotations::ACCEPTED_CONFIG] {
+        result.remove(own);
+    }
     result
 }
 
@@ -96,8 +97,13 @@ mod tests {
     }
 
     #[test]
-    fn last_applied_configuration_of_the_parent_is_not_copied() {
-        let parent = map(&[("a", "1"), ("kubectl.kubernetes.io/last-applied-configuration", "{}")]);
+    fn annotations_about_the_parent_alone_are_not_copied() {
+        let parent = map(&[
+            ("a", "1"),
+            ("kubectl.kubernetes.io/last-applied-configuration", "{}"),
+            (annotations::RESERVATION, "{}"),
+            (annotations::ACCEPTED_CONFIG, "0123456789ab"),
+        ]);
         assert_eq!(merge_annotations([Some(&parent)]), map(&[("a", "1")]));
     }
 

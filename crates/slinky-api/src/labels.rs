@@ -80,6 +80,10 @@ pub mod annotations {
     pub const CONFIG: &str = "controller.slinky.slurm.net/config";
     /// On the ConfigMap of slurmctld's configuration: whether slurmctld has confirmed it, or since when that is awaited.
     pub const RECONFIGURATION: &str = "controller.slinky.slurm.net/reconfiguration";
+    /// On Controllers: the configuration that takes effect although the check refuses it.
+    pub const ACCEPTED_CONFIG: &str = "controller.slinky.slurm.net/accepted-config";
+    /// On the ConfigMap of slurmctld's configuration: the configuration, and why no check accepted it.
+    pub const UNCHECKED_CONFIG: &str = "controller.slinky.slurm.net/unchecked-config";
     /// On workloads and their pods: hash of the start-up inputs that the other hashes do not cover.
     pub const CONTENT_HASH: &str = "slinky.slurm.net/content-hash";
     /// On pods: hash of slurmdbd.conf.

@@ -1,10 +1,9 @@
 //! The ConfigMap with the configuration of slurmctld, which serves it to all other daemons.
 
-use super::reconfiguration::Reconfiguration;
+use super::configuration::Configuration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
 use pod_builder::{child_metadata, merge_annotations, merge_labels};
-use slinky_api::labels::annotations::RECONFIGURATION;
 use slinky_api::labels::common_labels;
 use slinky_api::names::{self, SLURMDBD_PORT, service_host};
 use slinky_api::v1beta1::{Accounting, Controller, LocalObjectReference, NodeSet};
@@ -16,8 +15,8 @@ use slurm_conf::{
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-const SLURM_CONF: &str = "slurm.conf";
-const CGROUP_CONF: &str = "cgroup.conf";
+pub(super) const SLURM_CONF: &str = "slurm.conf";
+pub(super) const CGROUP_CONF: &str = "cgroup.conf";
 
 /// The partition name that sets the default options of all partitions.
 const DEFAULT_PARTITION: &str = "default";
@@ -33,7 +32,7 @@ pub struct Sources<'a> {
     pub node_sets: &'a [Arc<NodeSet>],
     /// The ConfigMaps that the Controller refers to.
     pub config_maps: &'a BTreeMap<String, ConfigMap>,
-    /// The files of the configuration in force.
+    /// The texts of the configuration in force.
     pub in_force: Option<&'a Files>,
 }
 
@@ -59,7 +58,7 @@ pub enum ConfigError {
     Refused(String),
 }
 
-/// Renders the configuration. Files that are equivalent to those in force are returned as they are in force.
+/// Renders the generated files. One that is equivalent to the file in force is returned as it is in force.
 pub fn render(controller: &Controller, sources: &Sources<'_>) -> Result<Rendered, ConfigError> {
     let accounting = sources.accounting.map(accounting_address).transpose()?;
     if controller.spec.external {
@@ -100,11 +99,11 @@ pub fn render(controller: &Controller, sources: &Sources<'_>) -> Result<Rendered
     Ok(Rendered { files: kept_if_equal(files, sources.in_force), refused_node_sets, warnings })
 }
 
-/// The ConfigMap `<name>-config` with these files, and the progress of their reconfigure.
+/// The ConfigMap `<name>-config` with a configuration, and with annotations that record what is known about it.
 pub fn build_config(
     controller: &Controller,
-    files: Files,
-    reconfiguration: Option<&Reconfiguration>,
+    configuration: &Configuration,
+    records: impl IntoIterator<Item = (&'static str, String)>,
 ) -> ConfigMap {
     // An external cluster has no pods, so the metadata of the pod template applies to its only child.
     let template = controller.spec.template.clone().unwrap_or_default().metadata.unwrap_or_default();
@@ -114,9 +113,8 @@ pub fn build_config(
         (Some(controller.labels()), Some(controller.annotations()))
     };
     let mut annotations = merge_annotations([annotations]);
-    if let Some(reconfiguration) = reconfiguration {
-        annotations.insert(RECONFIGURATION.to_owned(), reconfiguration.to_annotation());
-    }
+    annotations.extend(records.into_iter().map(|(key, record)| (key.to_owned(), record)));
+    let (data, binary_data) = configuration.to_data();
     ConfigMap {
         metadata: child_metadata(
             controller,
@@ -124,7 +122,8 @@ pub fn build_config(
             merge_labels([labels, Some(&common_labels(controller))]),
             annotations,
         ),
-        data: Some(files),
+        data: Some(data),
+        binary_data,
         immutable: Some(false),
         ..ConfigMap::default()
     }
@@ -305,12 +304,11 @@ fn check(text: &str) -> Result<Vec<String>, ConfigError> {
 }
 
 fn kept_if_equal(files: Files, in_force: Option<&Files>) -> Files {
-    in_force.filter(|current| are_equivalent(&files, current)).cloned().unwrap_or(files)
-}
-
-fn are_equivalent(files: &Files, others: &Files) -> bool {
-    files.len() == others.len()
-        && files.iter().all(|(name, text)| others.get(name).is_some_and(|other| is_equivalent(text, other)))
+    let kept = |name: &str, text: String| {
+        let current = in_force.and_then(|files| files.get(name));
+        current.filter(|current| is_equivalent(&text, current)).cloned().unwrap_or(text)
+    };
+    files.into_iter().map(|(name, text)| (name.clone(), kept(&name, text))).collect()
 }
 
 #[cfg(test)]

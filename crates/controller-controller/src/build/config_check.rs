@@ -3,7 +3,7 @@
 //! Slurm can check a configuration only by starting with it. So slurmctld is started with the image and pod template that
 //! the configuration is meant for, but isolated: with a state of its own, without peers, database or network Services.
 
-use super::config::Files;
+use super::configuration::Configuration;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::ResourceExt;
 use operator_runtime::RawObject;
@@ -42,7 +42,8 @@ pub fn check_name(controller: &str) -> String {
 }
 
 /// The ConfigMap with the files to be checked.
-pub fn build_candidate(controller: &Controller, files: Files) -> ConfigMap {
+pub fn build_candidate(controller: &Controller, configuration: &Configuration) -> ConfigMap {
+    let (data, binary_data) = configuration.to_data();
     ConfigMap {
         metadata: child_metadata(
             controller,
@@ -50,7 +51,8 @@ pub fn build_candidate(controller: &Controller, files: Files) -> ConfigMap {
             labels(controller),
             BTreeMap::new(),
         ),
-        data: Some(files),
+        data: Some(data),
+        binary_data,
         ..ConfigMap::default()
     }
 }
@@ -134,16 +136,19 @@ fn volumes(spec: &Map<String, Value>, controller: &Controller) -> Vec<Value> {
 }
 
 #[cfg(test)]
+mod script_tests;
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::build::stateful_set::{Hashes, build_stateful_set};
-    use crate::fixture::{controller, texts};
+    use crate::fixture::{contents, controller, texts};
     use slinky_api::labels::selector_labels;
 
     fn check(change: &Value) -> Value {
         let controller = controller(change);
-        let hashes = Hashes { slurm_key: "1".to_owned(), jwt_key: "2".to_owned(), files: None };
-        let set = build_stateful_set(&controller, &Files::new(), hashes, None).unwrap();
+        let hashes = Hashes { slurm_key: "1".to_owned(), jwt_key: "2".to_owned(), ..Hashes::default() };
+        let set = build_stateful_set(&controller, hashes, None).unwrap();
         build_check(&controller, &set.as_json()["spec"]["template"], "id").unwrap().as_json().clone()
     }
 
@@ -179,8 +184,10 @@ mod tests {
     #[test]
     fn check_pod_is_not_selected_as_slurmctld() {
         let controller = controller(&json!({}));
-        let candidate = build_candidate(&controller, texts(&[("slurm.conf", "A=1")]));
-        assert_eq!(candidate.data, Some(texts(&[("slurm.conf", "A=1")])));
+        let configuration =
+            Configuration::new(texts(&[("slurm.conf", "A=1")]), contents(&[("gres.conf", "B=2")]));
+        let candidate = build_candidate(&controller, &configuration);
+        assert_eq!(candidate.data, Some(texts(&[("gres.conf", "B=2"), ("slurm.conf", "A=1")])));
         for labels in [json!(candidate.metadata.labels), check(&json!({}))["metadata"]["labels"].clone()] {
             let selected =
                 selector_labels(&controller).iter().all(|(key, value)| labels[key] == json!(value));
@@ -189,11 +196,11 @@ mod tests {
     }
 
     #[test]
-    fn candidate_replaces_only_the_generated_configuration() {
+    fn candidate_replaces_the_configuration_in_force() {
         let pod = check(&json!({ "configFileRefs": [{ "name": "files" }] }));
         let sources = volume(&pod, SLURM_ETC)["projected"]["sources"].as_array().unwrap();
         let maps: Vec<_> = sources.iter().filter_map(|source| source.pointer("/configMap/name")).collect();
-        assert_eq!(maps, ["slurm-config-check", "files"]);
+        assert_eq!(maps, ["slurm-config-check"]);
         assert_eq!(volume(&pod, RUNNING)["configMap"]["name"], json!("slurm-config"));
     }
 

@@ -37,8 +37,8 @@ impl Reconfiguration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::build::build_config;
-    use crate::fixture::{controller, second, texts};
+    use crate::build::{Configuration, build_config};
+    use crate::fixture::{controller, second};
     use rstest::rstest;
     use serde_json::json;
 
@@ -46,7 +46,8 @@ mod tests {
     #[case::awaited(Reconfiguration { config: "a1".to_owned(), awaited_since: Some(second(0)) })]
     #[case::confirmed(Reconfiguration { config: "a1".to_owned(), awaited_since: None })]
     fn record_is_read_back_from_the_config_map(#[case] record: Reconfiguration) {
-        let config_map = build_config(&controller(&json!({})), texts(&[]), Some(&record));
+        let record_of = (annotations::RECONFIGURATION, record.to_annotation());
+        let config_map = build_config(&controller(&json!({})), &Configuration::default(), [record_of]);
         assert_eq!(Reconfiguration::of(&config_map), Some(record));
     }
 

@@ -1,19 +1,18 @@
 //! The StatefulSet of slurmctld.
 
-use super::config::Files;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{Container, PodAffinityTerm, PodSpec, VolumeProjection};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use kube::ResourceExt;
 use operator_runtime::RawObject;
 use pod_builder::parts::{
-    AUTH_SOCKET, LOG_FILES, SLURM_ETC, config_map_items, config_map_source, container_user, empty_dir,
-    http_probe, item, logfile, memory_dir, mount, pod_user, projected, read_only, reconfigure, secret_items,
-    tcp_port, with_one_minute_threshold,
+    AUTH_SOCKET, LOG_FILES, SLURM_ETC, config_map_source, container_user, empty_dir, http_probe, item,
+    logfile, memory_dir, mount, pod_user, projected, read_only, reconfigure, secret_items, tcp_port,
+    with_one_minute_threshold,
 };
 use pod_builder::{
     BuildError, Containers, REQUIRED_ANTI_AFFINITY, Template, build_container, component_metadata,
-    hash_values, keep_running_template, pod_metadata, roll_on_change,
+    keep_running_template, pod_metadata, roll_on_change,
 };
 use serde_json::{Value, json};
 use slinky_api::labels::{App, annotations, selector_labels};
@@ -27,20 +26,24 @@ const RUN: &str = "run";
 const SLURMCTLD_LOG: &str = "/var/log/slurm/slurmctld.log";
 
 /// Hashes of the inputs that slurmctld reads at its start.
+#[derive(Default)]
 pub struct Hashes {
     /// Of the Secret with the Slurm key.
     pub slurm_key: String,
     /// Of the Secret with the signing key.
     pub jwt_key: String,
-    /// Of the files that the spec refers to, if there are any.
-    pub files: Option<String>,
+    /// Of the generated files.
+    pub generated_files: String,
+    /// Of the user's files, if there are any.
+    pub user_files: Option<String>,
+    /// The user's files are those that the pods mounted at their start.
+    pub are_user_files_unchanged: bool,
 }
 
-/// The StatefulSet `<name>-controller` for this configuration. An equivalent pod template of `live` is kept, so that its
-/// pods keep running.
+/// The StatefulSet `<name>-controller` for a configuration. An equivalent pod template of `live` is kept, so that its pods
+/// keep running.
 pub fn build_stateful_set(
     controller: &Controller,
-    files: &Files,
     hashes: Hashes,
     live: Option<&RawObject<StatefulSet>>,
 ) -> Result<RawObject<StatefulSet>, BuildError> {
@@ -51,7 +54,7 @@ pub fn build_stateful_set(
         vec![(annotations::SLURM_KEY_HASH, hashes.slurm_key), (annotations::JWT_KEY_HASH, hashes.jwt_key)];
     // With an in-place reconfigure slurmctld reads a changed configuration without a restart.
     if !controller.spec.inplace_reconfigure {
-        content.push((annotations::SLURM_CONFIG_HASH, hash_values(files)));
+        content.push((annotations::SLURM_CONFIG_HASH, hashes.generated_files));
     }
     let pods = pod_metadata::<Controller>(&metadata, content);
     let claims = claim_templates(controller, live);
@@ -72,12 +75,39 @@ pub fn build_stateful_set(
     if let Some(claims) = claims {
         set["spec"]["volumeClaimTemplates"] = claims;
     }
+    if let Some(live) =
+        live.filter(|live| hashes.are_user_files_unchanged && mounts_user_files(controller, live))
+    {
+        keep_etc_sources(&mut set, live);
+    }
     let live = live.map(RawObject::as_json);
     // It reads the files that the spec refers to without a restart, too.
-    if let Some(hash) = hashes.files.filter(|_| !controller.spec.inplace_reconfigure) {
+    if let Some(hash) = hashes.user_files.filter(|_| !controller.spec.inplace_reconfigure) {
         set = roll_on_change(set, live, &hash);
     }
     Ok(RawObject::new(keep_running_template(set, live, crate::NAME))?)
+}
+
+/// True if pods mount the user's files from the user's objects. Another operator, and earlier versions of this one, build
+/// such pods.
+pub fn mounts_user_files(controller: &Controller, live: &RawObject<StatefulSet>) -> bool {
+    let own = names::controller::config(&controller.name_any());
+    let names = etc_sources_of(live.as_json()).into_iter().flatten();
+    names.filter_map(|source| source.pointer("/configMap/name")).any(|name| *name != own.as_str())
+}
+
+/// Mounts the files from where the live pods have them: a change of the volume alone is no reason to restart slurmctld.
+fn keep_etc_sources(set: &mut Value, live: &RawObject<StatefulSet>) {
+    let sources = etc_sources_of(live.as_json()).cloned();
+    let volumes = set.pointer_mut("/spec/template/spec/volumes").and_then(Value::as_array_mut);
+    if let Some(volume) = volumes.into_iter().flatten().find(|volume| volume["name"] == SLURM_ETC) {
+        volume["projected"]["sources"] = sources.into();
+    }
+}
+
+fn etc_sources_of(set: &Value) -> Option<&Vec<Value>> {
+    let volumes = set.pointer("/spec/template/spec/volumes")?.as_array()?;
+    volumes.iter().find(|volume| volume["name"] == SLURM_ETC)?.pointer("/projected/sources")?.as_array()
 }
 
 /// The claim templates. They are immutable, so those of a live StatefulSet stay.
@@ -153,21 +183,16 @@ fn state_volume(controller: &Controller, live: Option<&RawObject<StatefulSet>>) 
     volumes.iter().find(|volume| volume["name"] == STATE).cloned()
 }
 
-/// Everything in /etc/slurm. Of two files with the same name the later one wins.
+/// Everything in /etc/slurm. The first ConfigMap has copies of the user's files.
 fn etc_sources(controller: &Controller) -> Vec<VolumeProjection> {
     let spec = &controller.spec;
     let slurm_key = spec.slurm_key_ref.clone().unwrap_or_default();
     let jwt_key = spec.signing_key_ref().cloned().unwrap_or_default();
-    let mut sources = vec![
+    vec![
         config_map_source(&names::controller::config(&controller.name_any())),
         secret_items(&slurm_key.name, vec![item(&slurm_key.key, "slurm.key", None)]),
         secret_items(&jwt_key.name, vec![item(&jwt_key.key, "jwt.key", None)]),
-    ];
-    sources.extend(spec.config_map_names().iter().map(|name| config_map_source(name)));
-    if let Some(jwks) = &spec.jwks_key_ref {
-        sources.push(config_map_items(&jwks.name, vec![item(&jwks.key, "jwks.json", None)]));
-    }
-    sources
+    ]
 }
 
 fn build_slurmctld(controller: &Controller) -> Result<Value, BuildError> {
@@ -196,15 +221,20 @@ fn build_slurmctld(controller: &Controller) -> Result<Value, BuildError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::{controller, high_availability, stateful_set, texts};
+    use crate::fixture::{controller, high_availability, stateful_set};
     use rstest::rstest;
 
     fn hashes() -> Hashes {
-        Hashes { slurm_key: "1".to_owned(), jwt_key: "2".to_owned(), files: None }
+        Hashes {
+            slurm_key: "1".to_owned(),
+            jwt_key: "2".to_owned(),
+            generated_files: "3".to_owned(),
+            ..Hashes::default()
+        }
     }
 
     fn build_over(change: &Value, live: Option<&RawObject<StatefulSet>>) -> Value {
-        let set = build_stateful_set(&controller(change), &texts(&[("slurm.conf", "A=1")]), hashes(), live);
+        let set = build_stateful_set(&controller(change), hashes(), live);
         set.unwrap().as_json().clone()
     }
 
@@ -307,9 +337,10 @@ mod tests {
 
     #[test]
     fn changed_configuration_replaces_pods_unless_it_is_read_in_place() {
-        let annotations = |in_place: bool, text: &str| {
+        let annotations = |in_place: bool, hash: &str| {
             let controller = controller(&json!({ "inplaceReconfigure": in_place }));
-            let set = build_stateful_set(&controller, &texts(&[("slurm.conf", text)]), hashes(), None);
+            let hashes = Hashes { generated_files: hash.to_owned(), ..hashes() };
+            let set = build_stateful_set(&controller, hashes, None);
             set.unwrap().as_json()["spec"]["template"]["metadata"]["annotations"].clone()
         };
         assert_ne!(annotations(false, "A=1"), annotations(false, "A=2"));
@@ -321,8 +352,8 @@ mod tests {
     fn changed_user_files_replace_pods_unless_they_are_read_in_place() {
         let build = |in_place: bool, hash: &str, live: Option<&RawObject<StatefulSet>>| {
             let controller = controller(&json!({ "inplaceReconfigure": in_place }));
-            let hashes = Hashes { files: Some(hash.to_owned()), ..hashes() };
-            build_stateful_set(&controller, &Files::new(), hashes, live).unwrap()
+            let hashes = Hashes { user_files: Some(hash.to_owned()), ..hashes() };
+            build_stateful_set(&controller, hashes, live).unwrap()
         };
         for (in_place, is_rolled) in [(false, true), (true, false)] {
             let before = build(in_place, "1", None);
@@ -330,6 +361,25 @@ mod tests {
                 |hash: &str| build(in_place, hash, Some(&before)).as_json()["spec"]["template"].clone();
             assert_eq!(template("1"), before.as_json()["spec"]["template"]);
             assert_eq!(template("2") != before.as_json()["spec"]["template"], is_rolled);
+        }
+    }
+
+    #[test]
+    fn pods_that_mount_the_users_files_are_kept_until_these_change() {
+        let change = json!({ "configFileRefs": [{ "name": "files" }] });
+        let mut live = build(&change);
+        let volumes = live["spec"]["template"]["spec"]["volumes"].as_array_mut().unwrap();
+        let etc = volumes.iter_mut().find(|volume| volume["name"] == SLURM_ETC).unwrap();
+        etc["projected"]["sources"].as_array_mut().unwrap().push(json!({ "configMap": { "name": "files" } }));
+        let live = RawObject::new(live).unwrap();
+        let own = RawObject::new(build(&change)).unwrap();
+        let controller = controller(&change);
+        assert!(mounts_user_files(&controller, &live) && !mounts_user_files(&controller, &own));
+        for are_user_files_unchanged in [true, false] {
+            let hashes = Hashes { are_user_files_unchanged, ..hashes() };
+            let set = build_stateful_set(&controller, hashes, Some(&live)).unwrap();
+            let expected = if are_user_files_unchanged { &live } else { &own };
+            assert_eq!(set.as_json()["spec"]["template"], expected.as_json()["spec"]["template"]);
         }
     }
 
@@ -370,7 +420,7 @@ mod tests {
     #[case("template", json!({ "spec": { "hostNetwork": "yes" } }), "template.spec.hostNetwork")]
     fn ill_typed_override_names_its_field(#[case] field: &str, #[case] value: Value, #[case] text: &str) {
         let controller = controller(&json!({ field: value }));
-        let error = build_stateful_set(&controller, &Files::new(), hashes(), None).unwrap_err().to_string();
+        let error = build_stateful_set(&controller, hashes(), None).unwrap_err().to_string();
         assert!(error.starts_with(text), "{error}");
     }
 }

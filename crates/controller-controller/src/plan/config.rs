@@ -4,16 +4,20 @@ use super::pods::{config_annotations, is_ready};
 use super::rollout::{Decision, Situation, decide};
 use super::{ControllerObstacle, Obstacle, Plan, Step, owned};
 use crate::build::{
-    Files, Reconfiguration, Rendered, Sources, build_candidate, build_check, build_config, render,
+    Configuration, LARGEST, Reconfiguration, Rendered, Sources, build_candidate, build_check, build_config,
+    render,
 };
 use crate::observe::{Observed, Report};
 use jiff::{SignedDuration, Timestamp};
+use kube::ResourceExt;
 use operator_runtime::MissingReference;
 use pod_builder::{Rollout, hash_bytes, hash_files, stateful_set_rollout};
 use serde_json::Value;
 use slinky_api::conditions::{self, CONFIGURED};
+use slinky_api::labels::annotations::{ACCEPTED_CONFIG, RECONFIGURATION, UNCHECKED_CONFIG};
 use slinky_api::names::check_object_name;
 use slinky_api::v1beta1::Controller;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Reason of `Configured` until slurmctld runs for the first time.
@@ -28,6 +32,10 @@ pub struct ConfigPlan {
     pub decision: Decision,
     /// Hash of the configuration that is in force after this reconcile.
     pub hash: String,
+    /// Hash of the configuration that the spec, the NodeSets and the user's files result in.
+    pub candidate: String,
+    /// Why no check accepted the configuration in force, if it took effect unchecked.
+    pub unchecked: Option<String>,
     /// Whether a running slurmctld has read it; `None` if it is not read in place, is not in force yet, or slurmctld has
     /// not started yet.
     pub confirmation: Option<Confirmation>,
@@ -56,8 +64,16 @@ pub fn has_run(controller: &Controller) -> bool {
     conditions::find(conditions, CONFIGURED).is_some_and(|condition| condition.reason != STARTING)
 }
 
+/// The desired configuration.
+pub struct Desired {
+    /// Its files.
+    pub configuration: Configuration,
+    refused_node_sets: Vec<String>,
+    warnings: Vec<String>,
+}
+
 /// Renders the configuration from everything that it refers to.
-pub fn render_config(observed: &Observed) -> Result<Rendered, Obstacle> {
+pub fn render_config(observed: &Observed) -> Result<Desired, Obstacle> {
     let spec = &observed.controller.spec;
     if let Some(reference) = &spec.accounting_ref
         && observed.accounting.is_none()
@@ -78,14 +94,26 @@ pub fn render_config(observed: &Observed) -> Result<Rendered, Obstacle> {
         config_maps,
         in_force: observed.files(),
     };
-    Ok(render(&observed.controller, &sources).map_err(ControllerObstacle::from)?)
+    let rendered = render(&observed.controller, &sources).map_err(ControllerObstacle::from)?;
+    let Rendered { files, refused_node_sets, warnings } = rendered;
+    let user = if spec.external {
+        BTreeMap::new()
+    } else {
+        observed.jwks.as_ref().map_err(Arc::clone)?;
+        observed.user_files()
+    };
+    let configuration = Configuration::new(files, user);
+    match configuration.size() {
+        size if size > LARGEST => Err(ControllerObstacle::TooLarge(size).into()),
+        _ => Ok(Desired { configuration, refused_node_sets, warnings }),
+    }
 }
 
 /// Plans the configuration of clients of an external cluster: it is written at once.
-pub fn plan_external_config(plan: &mut Plan, observed: &Observed, rendered: Rendered, now: Timestamp) {
-    let is_in_force = observed.files() == Some(&rendered.files);
+pub fn plan_external_config(plan: &mut Plan, observed: &Observed, desired: Desired, now: Timestamp) {
+    let is_in_force = observed.files() == Some(&desired.configuration.generated);
     let decision = if is_in_force { Decision::Keep } else { Decision::Write(None) };
-    plan_config_map(plan, observed, rendered, decision, now);
+    plan_config_map(plan, observed, desired, decision, now);
 }
 
 /// Plans the configuration of daemons with this pod template. Returns the writes to their pods, which follow that of the
@@ -93,36 +121,49 @@ pub fn plan_external_config(plan: &mut Plan, observed: &Observed, rendered: Rend
 pub fn plan_config(
     plan: &mut Plan,
     observed: &Observed,
-    rendered: Rendered,
+    desired: Desired,
     template: Option<&Value>,
     now: Timestamp,
 ) -> Result<Vec<Step>, Obstacle> {
     let controller = &observed.controller;
-    let id =
-        hash_bytes(format!("{}{}", hash_files(&rendered.files), template.unwrap_or(&Value::Null)).as_bytes());
+    let configuration = &desired.configuration;
+    let files = hash_files(&configuration.contents());
+    let id = hash_bytes(format!("{files}{}", template.unwrap_or(&Value::Null)).as_bytes());
     let (decision, pending) = decide(&Situation {
         id: &id,
-        is_in_force: observed.files() == Some(&rendered.files),
+        is_in_force: observed.in_force().as_ref() == Some(configuration),
         // A slurmctld that is being restarted has a state to protect, too.
         is_running: observed.files().is_some()
             && (has_run(controller) || observed.pods.iter().any(|pod| is_ready(pod))),
+        is_accepted: is_accepted(controller, &configuration.hash()),
         check: observed.check.as_deref(),
         pending: observed.pending.as_ref(),
         delay: observed.reconfigure_delay,
         now,
     });
-    match (&decision, &observed.check, template) {
+    match (&decision, owned(observed, observed.check.as_ref()), template) {
         (Decision::Keep | Decision::Write(_), ..) => plan.steps.extend(delete_check(observed)),
         // The event of its deletion starts the next reconcile, which creates a new one.
-        (Decision::Check, Some(outdated), _) => plan.steps.push(Step::DeleteCheckPod(outdated.clone())),
+        (Decision::Check, Some(outdated), _) => plan.steps.push(Step::DeleteCheckPod(outdated)),
         (Decision::Check, None, Some(template)) => plan.steps.push(Step::CreateCheck {
-            candidate: Box::new(build_candidate(controller, rendered.files.clone())),
+            candidate: Box::new(build_candidate(controller, configuration)),
             pod: Box::new(build_check(controller, template, &id).map_err(Obstacle::invalid)?),
         }),
         _ => {}
     }
     plan.pending = pending;
-    Ok(plan_config_map(plan, observed, rendered, decision, now))
+    Ok(plan_config_map(plan, observed, desired, decision, now))
+}
+
+/// True if an annotation of the Controller has the hash of this configuration, in full or as messages show it.
+fn is_accepted(controller: &Controller, hash: &str) -> bool {
+    let accepted = controller.annotations().get(ACCEPTED_CONFIG).map_or("", String::as_str);
+    accepted == hash || accepted == short_hash(hash)
+}
+
+/// The part of a configuration's hash that messages show.
+pub fn short_hash(config: &str) -> &str {
+    config.get(..12).unwrap_or(config)
 }
 
 /// Deletes the check pod and its ConfigMap.
@@ -136,14 +177,15 @@ pub fn delete_check(observed: &Observed) -> Vec<Step> {
 fn plan_config_map(
     plan: &mut Plan,
     observed: &Observed,
-    rendered: Rendered,
+    desired: Desired,
     decision: Decision,
     now: Timestamp,
 ) -> Vec<Step> {
-    let Rendered { files, refused_node_sets, warnings } = rendered;
-    let files: Files =
-        if decision.is_in_force() { files } else { observed.files().cloned().unwrap_or_default() };
-    let hash = observed.config_hash(&files);
+    let Desired { configuration, refused_node_sets, warnings } = desired;
+    let candidate = configuration.hash();
+    let configuration =
+        if decision.is_in_force() { configuration } else { observed.in_force().unwrap_or_default() };
+    let hash = configuration.hash();
     let spec = &observed.controller.spec;
     let is_awaited = spec.inplace_reconfigure && !spec.external && decision.is_in_force();
     let confirmation = is_awaited.then(|| confirmation_of(observed, &hash, now));
@@ -162,9 +204,21 @@ fn plan_config_map(
         None if spec.inplace_reconfigure && !decision.is_in_force() => observed.reconfiguration(&hash),
         None => None,
     };
-    let config_map = build_config(&observed.controller, files, record.as_ref());
+    let unchecked = match &decision {
+        Decision::Write(note) => note.clone(),
+        Decision::Keep
+        | Decision::Settle(_)
+        | Decision::Check
+        | Decision::AwaitCheck(_)
+        | Decision::Refuse(_) => observed.unchecked(&hash).map(str::to_owned),
+    };
+    let reconfiguration = record.map(|record| (RECONFIGURATION, record.to_annotation()));
+    let unchecked_record = unchecked.as_ref().map(|note| (UNCHECKED_CONFIG, format!("{hash} {note}")));
+    let records = reconfiguration.into_iter().chain(unchecked_record);
+    let config_map = build_config(&observed.controller, &configuration, records);
     plan.steps.push(Step::ApplyConfig(Box::new(config_map)));
-    plan.config = Some(ConfigPlan { decision, hash, confirmation, refused_node_sets, warnings });
+    plan.config =
+        Some(ConfigPlan { decision, hash, candidate, unchecked, confirmation, refused_node_sets, warnings });
     pod_steps
 }
 

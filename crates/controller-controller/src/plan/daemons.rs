@@ -1,31 +1,48 @@
 //! Plans the StatefulSet of slurmctld.
 
 use super::{ControllerObstacle, Obstacle, Step};
-use crate::build::{Files, Hashes, build_stateful_set};
+use crate::build::{Configuration, Hashes, build_stateful_set, without_keys};
 use crate::observe::Observed;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::ResourceExt;
 use operator_runtime::RawObject;
-use pod_builder::{hash_files, hash_secret};
+use pod_builder::{hash_files, hash_secret, hash_values};
 use slinky_api::names::controller as names;
 use slinky_api::ownership::is_controlled_by;
 use std::sync::Arc;
 
-/// The StatefulSet that runs with these generated files.
-pub fn desired_stateful_set(observed: &Observed, files: &Files) -> Result<RawObject<StatefulSet>, Obstacle> {
+/// The StatefulSet that runs with this configuration.
+pub fn desired_stateful_set(
+    observed: &Observed,
+    configuration: &Configuration,
+) -> Result<RawObject<StatefulSet>, Obstacle> {
     check_shared_state(observed)?;
-    observed.jwks.as_ref().map_err(Arc::clone)?;
     let slurm_key = observed.slurm_key.as_ref().map_err(Arc::clone)?;
     let jwt_key = observed.jwt_key.as_ref().map_err(Arc::clone)?;
-    let user_files = observed.etc(&Files::new());
+    let user_files = without_keys(configuration.user.clone());
     let hashes = Hashes {
         slurm_key: hash_secret(slurm_key),
         jwt_key: hash_secret(jwt_key),
-        files: (!user_files.is_empty()).then(|| hash_files(&user_files)),
+        generated_files: hash_values(&configuration.generated),
+        user_files: (!user_files.is_empty()).then(|| hash_files(&user_files)),
+        are_user_files_unchanged: !has_edited_files(observed),
     };
     let live = observed.stateful_set.as_deref();
-    build_stateful_set(&observed.controller, files, hashes, live).map_err(Obstacle::invalid)
+    build_stateful_set(&observed.controller, hashes, live).map_err(Obstacle::invalid)
+}
+
+/// True if the user's files are not those in force.
+fn has_edited_files(observed: &Observed) -> bool {
+    observed.in_force().is_some_and(|in_force| in_force.user != observed.user_files())
+}
+
+/// The StatefulSet that keeps an edit of the user's files away from pods that mount these files: they get the copies that
+/// are in force.
+pub fn detached_stateful_set(observed: &Observed) -> Option<RawObject<StatefulSet>> {
+    let in_force =
+        observed.in_force().filter(|_| observed.mounts_user_files() && has_edited_files(observed))?;
+    desired_stateful_set(observed, &in_force).ok()
 }
 
 /// Standby daemons need a state directory that all of them mount.

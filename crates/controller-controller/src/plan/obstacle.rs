@@ -1,6 +1,6 @@
 //! Reasons why a child of a Controller cannot be built.
 
-use crate::build::ConfigError;
+use crate::build::{ConfigError, LARGEST};
 use operator_runtime::{Class, Classify};
 use std::time::Duration;
 
@@ -16,6 +16,12 @@ pub enum ControllerObstacle {
     /// A reference has a name that no ConfigMap can have.
     #[error("{0:?} cannot be the name of a ConfigMap ({1})")]
     Misnamed(String, &'static str),
+    /// No ConfigMap can hold the configuration.
+    #[error(
+        "the configuration has {0} bytes with configFileRefs, scripts and jwksKeyRef, but a ConfigMap holds at most {LARGEST}: \
+         shorten or remove some of these files"
+    )]
+    TooLarge(usize),
     /// Standby daemons are enabled without a shared PersistentVolumeClaim.
     #[error("ha.enabled needs persistence.existingClaim to name a claim that all daemons can mount")]
     NothingShared,
@@ -44,9 +50,12 @@ impl From<ControllerObstacle> for Obstacle {
 impl Classify for ControllerObstacle {
     fn class(&self) -> Class {
         match self {
-            Self::Config(_) | Self::Misnamed(..) | Self::NothingShared | Self::OwnVolume | Self::NoConfig => {
-                Class::Invalid
-            }
+            Self::Config(_)
+            | Self::Misnamed(..)
+            | Self::TooLarge(_)
+            | Self::NothingShared
+            | Self::OwnVolume
+            | Self::NoConfig => Class::Invalid,
             // PersistentVolumeClaims are not watched.
             Self::NotShared(_) => Class::Waiting(Duration::from_mins(1)),
         }
@@ -59,6 +68,7 @@ impl Classify for ControllerObstacle {
             | Self::Misnamed(..)
             | Self::NothingShared
             | Self::OwnVolume => "InvalidSpec",
+            Self::TooLarge(_) => "ConfigTooLarge",
             Self::NotShared(_) => "ClaimNotShared",
             Self::NoConfig => "NoConfig",
         }

@@ -7,7 +7,7 @@ use crate::observe::PendingChange;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, Pod};
 use kube::ResourceExt;
-use slinky_api::labels::annotations;
+use slinky_api::labels::annotations::{self, ACCEPTED_CONFIG};
 use std::time::Duration;
 
 /// The longest that further changes can delay the first one.
@@ -16,6 +16,8 @@ const LONGEST_DELAY: SignedDuration = SignedDuration::from_secs(60);
 const CHECK_TIMEOUT: SignedDuration = SignedDuration::from_secs(75);
 /// The exit code of the check script when slurmctld refuses the configuration.
 const REFUSED: i32 = 3;
+/// The exit code of the check script when it cannot tell.
+const INCONCLUSIVE: i32 = 4;
 
 /// What is done with the rendered configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +54,8 @@ pub struct Situation<'a> {
     pub is_in_force: bool,
     /// slurmctld runs, or has run before.
     pub is_running: bool,
+    /// A user lets the configuration through although the check refuses it.
+    pub is_accepted: bool,
     /// The check pod.
     pub check: Option<&'a Pod>,
     /// The change that was pending after the last reconcile.
@@ -79,7 +83,15 @@ pub fn decide(situation: &Situation<'_>) -> (Decision, Option<PendingChange>) {
     };
     if let Some(check) = situation.check.filter(|check| is_about(check, id)) {
         // The change has waited already, perhaps before this process was started.
-        return (judge(check, now), Some(pending));
+        let decision = match judge(check, now) {
+            Decision::Refuse(reason) if situation.is_accepted => {
+                let note =
+                    format!("{ACCEPTED_CONFIG} lets it through although slurmctld refused it ({reason})");
+                Decision::Write(Some(note))
+            }
+            decision => decision,
+        };
+        return (decision, Some(pending));
     }
     let delay = SignedDuration::try_from(situation.delay).unwrap_or(LONGEST_DELAY);
     let quiet = delay - now.duration_since(pending.last);
@@ -113,6 +125,9 @@ fn judge(pod: &Pod, now: Timestamp) -> Decision {
             return match ended(pod) {
                 Some(end) if end.exit_code == REFUSED => {
                     Decision::Refuse(end.message.unwrap_or_else(|| "no reason given".to_owned()))
+                }
+                Some(ContainerStateTerminated { exit_code: INCONCLUSIVE, message: Some(reason), .. }) => {
+                    unchecked(reason.trim())
                 }
                 _ => unchecked(status.reason.as_deref().unwrap_or("the check pod failed")),
             };
@@ -166,6 +181,7 @@ mod tests {
             id: "new",
             is_in_force: false,
             is_running: true,
+            is_accepted: false,
             check,
             pending,
             delay: Duration::from_secs(5),
@@ -230,6 +246,25 @@ mod tests {
     ) {
         let waiting = pending("new", 0, 0);
         assert_eq!(decide(&situation(Some(&waiting), check.as_ref(), now)).0, decision);
+    }
+
+    #[test]
+    fn user_lets_a_refused_configuration_through() {
+        let refused = check("new", &exit(3, "fatal: no"));
+        let waiting = pending("new", 0, 0);
+        let accepted = Situation { is_accepted: true, ..situation(Some(&waiting), Some(&refused), 6) };
+        let note = "controller.slinky.slurm.net/accepted-config lets it through although slurmctld refused it (fatal: no)";
+        assert_eq!(decide(&accepted).0, Decision::Write(Some(note.to_owned())));
+        let unchecked = Situation { check: None, ..accepted };
+        assert_eq!(decide(&unchecked).0, Decision::Check, "it is checked nevertheless");
+    }
+
+    #[test]
+    fn check_says_why_it_is_inconclusive() {
+        let inconclusive = check("new", &exit(4, "it hangs\n"));
+        let (decision, _) = decide(&situation(None, Some(&inconclusive), 6));
+        let note = "the configuration could not be checked (it hangs)";
+        assert_eq!(decision, Decision::Write(Some(note.to_owned())));
     }
 
     #[test]

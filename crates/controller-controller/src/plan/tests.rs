@@ -3,6 +3,7 @@
 mod confirmation;
 mod messages;
 mod pods;
+mod user_files;
 
 use super::*;
 use crate::build::{ConfigError, Files};
@@ -106,19 +107,31 @@ fn change_waits_and_is_checked_while_slurmctld_runs_on() {
     assert!(third.steps.iter().any(|step| matches!(step, Step::DeleteCheckPod(_))));
 }
 
+/// A check pod of an earlier change, controlled by the object with this UID.
+fn check_pod(owner: &str) -> Arc<Pod> {
+    let owner = json!({ "apiVersion": "slinky.slurm.net/v1beta1", "kind": "Controller", "name": "slurm",
+        "uid": owner, "controller": true });
+    Arc::new(serde_json::from_value(json!({ "metadata": { "ownerReferences": [owner] } })).unwrap())
+}
+
 #[test]
 fn check_pod_of_an_earlier_change_is_deleted_before_a_new_one_is_created() {
     let change = json!({ "extraConf": "MinJobAge=2" });
     let first = plan_now(&running(&change, &files(&json!({}))));
     let outdated = Observed {
         pending: first.pending,
-        check: Some(Arc::new(Pod::default())),
+        check: Some(check_pod("u")),
         ..running(&change, &files(&json!({})))
     };
     let plan = plan(&outdated, second(5));
     assert_eq!(*decision(&plan), Decision::Check);
     assert!(plan.steps.iter().any(|step| matches!(step, Step::DeleteCheckPod(_))));
     assert!(!plan.steps.iter().any(|step| matches!(step, Step::CreateCheck { .. })));
+
+    let foreign = Observed { check: Some(check_pod("another")), ..outdated };
+    let plan = super::plan(&foreign, second(5));
+    assert!(!plan.steps.iter().any(|step| matches!(step, Step::DeleteCheckPod(_))));
+    assert!(plan.steps.iter().any(|step| matches!(step, Step::CreateCheck { .. })), "which is rejected");
 }
 
 #[rstest]
@@ -177,7 +190,6 @@ fn only_an_owned_stateful_set_of_an_older_form_is_recreated(
 #[rstest]
 #[case::slurm_key(Observed { slurm_key: Err(missing()), ..observed(&json!({})) }, "SecretMissing")]
 #[case::jwt_key(Observed { jwt_key: Err(missing()), ..observed(&json!({})) }, "SecretMissing")]
-#[case::jwks(Observed { jwks: Err(missing()), ..observed(&json!({})) }, "SecretMissing")]
 #[case::no_shared_claim(observed(&json!({ "ha": { "enabled": true } })), "InvalidSpec")]
 #[case::claim_of_one_pod(
     Observed { shared_claim: Ok(Some(claim("ReadWriteOnce"))), ..observed(&high_availability()) },
@@ -239,11 +251,16 @@ fn without_a_renderable_configuration_the_one_in_force_stays(
     assert!(applied_set(&plan_now(&deleted)).is_some(), "slurmctld starts with the configuration in force");
 }
 
-#[test]
-fn unreadable_config_maps_do_not_count_as_missing() {
+#[rstest]
+#[case::config_maps(|observed| Observed { config_maps: Err(missing()), ..observed })]
+#[case::jwks(|observed| Observed { jwks: Err(missing()), ..observed })]
+fn unreadable_files_of_the_user_do_not_count_as_missing(#[case] unreadable: fn(Observed) -> Observed) {
     let change = json!({ "configFileRefs": [{ "name": "files" }] });
-    let unread = Observed { config_maps: Err(missing()), ..running(&change, &files(&json!({}))) };
-    let plan = plan_now(&unread);
+    let unread = Observed {
+        config_maps: Ok([("files".to_owned(), config_map(&[]))].into()),
+        ..running(&change, &files(&json!({})))
+    };
+    let plan = plan_now(&unreadable(unread));
     assert!(matches!(obstacle(&plan, "Config"), Some(Obstacle::Reference(_))));
     assert!(leaves_stateful_set(&plan));
 }

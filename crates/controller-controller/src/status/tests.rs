@@ -64,7 +64,8 @@ fn each_decision_has_its_reason(
 fn refusal_names_the_configuration_that_stays_and_the_reason() {
     let refusal = plan_with(Decision::Refuse("fatal: no".to_owned()), None);
     let status = status(&observed(&json!({})), &refusal, &outcome(true), second(0));
-    let expected = format!("slurmctld refuses the change and keeps configuration {SHOWN}: fatal: no");
+    let expected =
+        format!("slurmctld refuses configuration ba9876543210 and keeps configuration {SHOWN}: fatal: no");
     assert_eq!(message(&status, CONFIGURED), expected);
     assert_eq!(message(&status, READY), expected);
 }
@@ -133,6 +134,35 @@ fn refused_node_set_is_reported_although_slurmctld_runs() {
     assert_eq!(message(&status, READY), "NodeSet a: no");
     let expected = format!("slurmctld runs with configuration {SHOWN}; NodeSet a: no; line 3: hm");
     assert_eq!(message(&status, CONFIGURED), expected);
+}
+
+#[test]
+fn configuration_that_no_check_accepted_says_so_while_it_is_in_force() {
+    let mut plan = kept();
+    plan.config.as_mut().unwrap().unchecked = Some("the configuration could not be checked (no)".to_owned());
+    let status = status(&observed(&json!({})), &plan, &outcome(true), second(0));
+    assert_eq!(reason(&status, CONFIGURED).as_deref(), Some("Applied"));
+    let expected =
+        format!("slurmctld runs with configuration {SHOWN}; the configuration could not be checked (no)");
+    assert_eq!(message(&status, CONFIGURED), expected);
+}
+
+#[test]
+fn crash_loop_degrades_the_controller_with_the_last_line_of_the_log() {
+    let crash_loop = CrashLoop {
+        pod: "slurm-controller-0".to_owned(),
+        container: "slurmctld".to_owned(),
+        last_line: Some("fatal: no".to_owned()),
+    };
+    let before = with_configured(controller(&json!({})), "Applied", SHOWN, second(0));
+    let crashing = Observed { crash_loop: Some(crash_loop), ..observed_after(before.clone()) };
+    let status = status(&crashing, &kept(), &outcome(false), second(9));
+    assert_eq!(reason(&status, DEGRADED).as_deref(), Some("CrashLoopBackOff"));
+    let expected = "container slurmctld of pod slurm-controller-0 ends again and again: fatal: no";
+    assert_eq!(message(&status, DEGRADED), expected);
+    let events = transitions(before.status.as_ref(), &status);
+    assert_eq!(events.iter().map(|event| event.reason.as_str()).collect::<Vec<_>>(), ["CrashLoopBackOff"]);
+    assert!(transitions(Some(&status), &status).is_empty());
 }
 
 #[rstest]

@@ -17,7 +17,7 @@ fn in_force() -> Observed {
 
 fn hash() -> String {
     let observed = in_force();
-    observed.config_hash(observed.files().unwrap())
+    observed.in_force().unwrap().hash()
 }
 
 fn config_at(observed: &Observed, now: i64) -> ConfigPlan {

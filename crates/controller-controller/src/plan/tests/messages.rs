@@ -40,7 +40,7 @@ fn in_force(is_in_place: bool, is_changed: bool) -> Observed {
 
 fn hash() -> String {
     let observed = in_force(true, false);
-    observed.config_hash(observed.files().unwrap())
+    observed.in_force().unwrap().hash()
 }
 
 /// Arbitrary text, and texts that name the configuration in force or another one.

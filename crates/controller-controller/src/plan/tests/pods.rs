@@ -65,7 +65,7 @@ fn in_place() -> Value {
 /// slurmctld runs with the rendered configuration, whose hash is the second value.
 fn in_force() -> (Observed, String) {
     let observed = running(&in_place(), &files(&json!({})));
-    let hash = observed.config_hash(observed.files().unwrap());
+    let hash = observed.in_force().unwrap().hash();
     (observed, hash)
 }
 
