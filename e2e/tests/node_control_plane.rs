@@ -13,6 +13,7 @@ use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use slinky_api::conditions::CONFIGURED;
 use slinky_api::labels::CONTROLLER_ACTIVE;
+use slinky_api::labels::annotations::ACCEPTED_CONFIG;
 use slinky_api::v1beta1::{Accounting, Controller, LoginSet, RestApi, Token};
 use std::process::Command;
 use std::time::Duration;
@@ -53,6 +54,7 @@ async fn control_plane_serves_clients_is_idle_and_survives_key_rotation_and_data
         eventually("a login", STARTED, async || ssh(&cluster, &key, "sinfo"), lists_partitions).await?;
     report(format_args!("$ ssh root@login sinfo\n{sinfo}"));
 
+    weights_of_gpus_are_accepted(&cluster).await?;
     idle_controllers_send_no_requests(&cluster).await?;
     rotated_signing_key_replaces_the_token(&cluster, &token).await?;
     lost_database_is_reported(&cluster).await?;
@@ -65,6 +67,20 @@ async fn wait_until_all_ready(cluster: &SlurmCluster) -> Result<()> {
     cluster.wait_until_ready::<Controller>("slurm").await?;
     cluster.wait_until_ready::<RestApi>("slurm").await?;
     cluster.wait_until_ready::<LoginSet>("login").await?;
+    Ok(())
+}
+
+/// The check has no slurmdbd, which defines the TRES of GPUs.
+async fn weights_of_gpus_are_accepted(cluster: &SlurmCluster) -> Result<()> {
+    let weights =
+        "GresTypes=gpu\nAccountingStorageTRES=gres/gpu\nPriorityWeightTRES=CPU=1000,GRES/gpu=2000\n";
+    let edited = Instant::now();
+    configure(cluster, weights).await?;
+    let config = async || cluster.scontrol(&["show", "config"]);
+    let is_applied = |config: &String| config.contains("GRES/gpu=2000");
+    eventually("weights of GPUs", DEBOUNCE + RECONFIGURED, config, is_applied).await?;
+    report(format_args!("weights of GPUs take effect after {:.1} s", edited.elapsed().as_secs_f64()));
+    wait_for_configured(cluster, "Applied", "").await?;
     Ok(())
 }
 
@@ -239,7 +255,12 @@ async fn valid_configuration_is_applied_in_place_and_invalid_one_is_rejected() -
 
     let before_rejection = cluster.env.get::<ConfigMap>("slurm-config").await?.data;
     for (broken, culprit) in
-        [("NoSuchOption=1", "NoSuchOption"), ("SchedulerType=sched/nonsense", "sched/nonsense")]
+        // slurmctld loads the last of these plugins after it has logged that it runs.
+        [
+            ("NoSuchOption=1", "NoSuchOption"),
+            ("SchedulerType=sched/nonsense", "sched/nonsense"),
+            ("SlurmctldDebug=error\nMCSPlugin=mcs/nonsense", "mcs/nonsense"),
+        ]
     {
         configure(&cluster, &format!("MinJobAge=444\n{broken}\n")).await?;
         report(format_args!("{}", wait_for_configured(&cluster, "Refused", culprit).await?));
@@ -255,10 +276,12 @@ async fn valid_configuration_is_applied_in_place_and_invalid_one_is_rejected() -
         "slurmctld was reconfigured or restarted"
     );
 
-    configure(&cluster, "MinJobAge=555\n").await?;
+    configure(&cluster, "MinJobAge=555\nSlurmctldDebug=error\n").await?;
     wait_for_min_job_age(&cluster, "555 sec", DEBOUNCE + RECONFIGURED).await?;
     cluster.wait_until_ready::<Controller>("slurm").await?;
     changed_config_file_is_applied_in_place(&cluster).await?;
+    reverted_config_file_is_applied_after_a_failed_reconfigure(&cluster).await?;
+    restarted_reconfigure_container_knows_what_slurmctld_runs_with(&cluster).await?;
     ensure!(identity(&cluster).await? == before, "slurmctld was restarted");
     cluster.env.tear_down().await
 }
@@ -277,6 +300,86 @@ async fn changed_config_file_is_applied_in_place(cluster: &SlurmCluster) -> Resu
     eventually("a reconfiguration", DEBOUNCE + RECONFIGURED, count, |count| *count == before + 1).await?;
     wait_for_configured(cluster, "Applied", "").await?;
     Ok(())
+}
+
+/// A file of the user with which no slurmctld starts.
+const BROKEN_TOPOLOGY: &str = "[this is: no YAML";
+
+/// Sets or removes the user's topology.yaml.
+async fn edit_topology(cluster: &SlurmCluster, text: Option<&str>) -> Result<()> {
+    cluster.env.patch::<ConfigMap>("slurm-files", json!({ "data": { "topology.yaml": text } })).await?;
+    Ok(())
+}
+
+/// Breaks the user's topology.yaml and waits for the refusal; returns the name of the refused configuration.
+async fn refused_topology(cluster: &SlurmCluster) -> Result<String> {
+    let edited = Instant::now();
+    edit_topology(cluster, Some(BROKEN_TOPOLOGY)).await?;
+    let message = wait_for_configured(cluster, "Refused", "topology").await?;
+    report(format_args!("a broken file is refused after {:.1} s: {message}", edited.elapsed().as_secs_f64()));
+    Ok(message.split_whitespace().nth(3).context("no configuration")?.to_owned())
+}
+
+/// Lets a configuration through although the check refused it.
+async fn accept(cluster: &SlurmCluster, config: &str) -> Result<()> {
+    let annotations = json!({ "metadata": { "annotations": { ACCEPTED_CONFIG: config } } });
+    cluster.env.patch::<Controller>("slurm", annotations).await?;
+    Ok(())
+}
+
+async fn reverted_config_file_is_applied_after_a_failed_reconfigure(cluster: &SlurmCluster) -> Result<()> {
+    let refused = refused_topology(cluster).await?;
+    accept(cluster, &refused).await?;
+    wait_for_configured(cluster, "ReconfigureFailed", &refused).await?;
+    ensure!(min_job_age(cluster)? == "555 sec", "slurmctld does not run on");
+    let reverted = Instant::now();
+    edit_topology(cluster, None).await?;
+    wait_for_configured(cluster, "Applied", "").await?;
+    report(format_args!("a revert is applied after {:.1} s", reverted.elapsed().as_secs_f64()));
+    Ok(())
+}
+
+async fn restarted_reconfigure_container_knows_what_slurmctld_runs_with(
+    cluster: &SlurmCluster,
+) -> Result<()> {
+    let log = || output_of(cluster.kubectl(&["logs", "slurm-controller-0", "--container", "reconfigure"]));
+    let before = log()?;
+    let (_, config) = before.trim_end().rsplit_once("Reconfigured to ").context("no reconfiguration")?;
+    cluster.exec(CONTROLLER_POD, "reconfigure", &["kill", "1"])?;
+    let is_known = |log: &String| log.trim_end().ends_with(&format!("now {config}"));
+    eventually("a restarted container", STARTED, async || log(), is_known).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn edited_file_that_would_end_slurmctld_never_reaches_it_unless_the_user_insists() -> Result<()> {
+    let cluster = SlurmCluster::start("userfile", &[]).await?;
+    start_controller(&cluster, json!({ "inplaceReconfigure": false })).await?;
+    let pod = identity(&cluster).await?.0;
+    let refused = refused_topology(&cluster).await?;
+    kill_slurmctld(&cluster, CONTROLLER_POD).unwrap_or_default();
+    let restarts = async || cluster.controller_restarts().await;
+    eventually("a restart", STARTED, restarts, |count| *count > 0).await?;
+    let ping = async || cluster.scontrol(&["ping"]);
+    eventually("slurmctld after a restart", STARTED, ping, |ping| ping.contains("is UP")).await?;
+    ensure!(identity(&cluster).await?.0 == pod, "the pod was replaced");
+
+    let accepted = Instant::now();
+    accept(&cluster, &refused).await?;
+    let get = async || cluster.env.get::<Controller>("slurm").await;
+    let is_crashing = |controller: &Controller| {
+        condition(controller, "Degraded").is_ok_and(|degraded| degraded.reason == "CrashLoopBackOff")
+    };
+    let controller = eventually("a crash loop", STARTED, get, is_crashing).await?;
+    let message = condition(&controller, "Degraded")?.message;
+    report(format_args!("crash loop reported after {:.1} s: {message}", accepted.elapsed().as_secs_f64()));
+    ensure!(message.contains("fatal: Failed to initialize topology plugin"), "{message}");
+
+    let reverted = Instant::now();
+    edit_topology(&cluster, None).await?;
+    cluster.wait_until_ready::<Controller>("slurm").await?;
+    report(format_args!("slurmctld is ready {:.1} s after the revert", reverted.elapsed().as_secs_f64()));
+    cluster.env.tear_down().await
 }
 
 #[tokio::test]
