@@ -125,7 +125,6 @@ pub fn build_config(
         data: Some(data),
         binary_data,
         immutable: Some(false),
-        ..ConfigMap::default()
     }
 }
 

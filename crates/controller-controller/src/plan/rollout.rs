@@ -83,14 +83,11 @@ pub fn decide(situation: &Situation<'_>) -> (Decision, Option<PendingChange>) {
     };
     if let Some(check) = situation.check.filter(|check| is_about(check, id)) {
         // The change has waited already, perhaps before this process was started.
-        let decision = match judge(check, now) {
-            Decision::Refuse(reason) if situation.is_accepted => {
-                let note =
-                    format!("{ACCEPTED_CONFIG} lets it through although slurmctld refused it ({reason})");
-                Decision::Write(Some(note))
-            }
-            decision => decision,
-        };
+        let mut decision = judge(check, now);
+        if let (Decision::Refuse(reason), true) = (&decision, situation.is_accepted) {
+            let note = format!("{ACCEPTED_CONFIG} lets it through although slurmctld refused it ({reason})");
+            decision = Decision::Write(Some(note));
+        }
         return (decision, Some(pending));
     }
     let delay = SignedDuration::try_from(situation.delay).unwrap_or(LONGEST_DELAY);

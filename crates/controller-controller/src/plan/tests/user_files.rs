@@ -132,10 +132,10 @@ fn refused() -> Observed {
     let pending = plan_now(&edited()).pending;
     let checking = Observed { pending, ..edited() };
     let plan = plan(&checking, second(5));
-    let pods = plan.steps.iter().filter_map(|step| {
+    let mut pods = plan.steps.iter().filter_map(|step| {
         if let Step::CreateCheck { pod, .. } = step { Some(pod.as_json().clone()) } else { None }
     });
-    let mut pod = pods.last().unwrap();
+    let mut pod = pods.next().unwrap();
     let state = json!({ "terminated": { "exitCode": 3, "message": "fatal: no" } });
     pod["status"] = json!({ "phase": "Failed", "containerStatuses": [
         { "name": "check", "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": state },
