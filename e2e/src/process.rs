@@ -7,6 +7,7 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// Timeout of a request to the health address.
@@ -20,6 +21,15 @@ pub struct Process {
 }
 
 impl Process {
+    /// Starts a controller that is the only candidate for its Lease: it does not wait until that of a killed predecessor
+    /// expires, and processes of several tests are active at the same time.
+    pub fn start_elected(program: impl AsRef<Path>, args: &[&str], log: &Path) -> Result<Self> {
+        static STARTED: AtomicU32 = AtomicU32::new(0);
+        let name = log.file_stem().unwrap_or_default().to_string_lossy();
+        let lease = format!("{name}-{}", STARTED.fetch_add(1, Ordering::Relaxed));
+        Self::start(program, &[args, &["--leader-elect-lease", &lease]].concat(), log)
+    }
+
     /// Starts a binary with the common flags for its addresses. Its standard error goes to the file `log`.
     pub fn start(program: impl AsRef<Path>, args: &[&str], log: &Path) -> Result<Self> {
         let program = program.as_ref();

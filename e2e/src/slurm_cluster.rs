@@ -42,7 +42,7 @@ impl SlurmCluster {
         let env = TestEnv::start("controller-controller", test).await?;
         let start = |program: &&str| {
             let log = scratch(&format!("{}-{program}.log", env.namespace()))?;
-            Process::start(binary(program)?, &["--namespaces", env.namespace()], &log)
+            Process::start_elected(binary(program)?, &["--namespaces", env.namespace()], &log)
         };
         let controllers = other_controllers.iter().map(start).collect::<Result<_>>()?;
         let programs = [&["controller-controller"], other_controllers].concat();
@@ -59,7 +59,7 @@ impl SlurmCluster {
         };
         let (one, other) = (cluster().await?, cluster().await?);
         let start = |program: &&str| {
-            Process::start(binary(program)?, &[], &scratch(&format!("{test}-{program}.log"))?)
+            Process::start_elected(binary(program)?, &[], &scratch(&format!("{test}-{program}.log"))?)
         };
         let controllers = programs.iter().map(start).collect::<Result<_>>()?;
         Ok([Self { _controllers: controllers, ..one }, other])

@@ -77,7 +77,7 @@ impl TestEnv {
             controller.kill()?;
         }
         let namespaces = ["--namespaces", self.namespace.name()];
-        self.controller = Some(Process::start(&self.program, &namespaces, &self.log)?);
+        self.controller = Some(Process::start_elected(&self.program, &namespaces, &self.log)?);
         Ok(())
     }
 

@@ -70,7 +70,7 @@ fn start_controllers(cases: &[Case]) -> Result<Vec<Process>> {
         .map(|kind| {
             let name = format!("{}-controller", kind.to_lowercase());
             let log = scratch(&format!("golden-{name}.log"))?;
-            Process::start(binary(&name)?, &["--namespaces", &namespaces], &log)
+            Process::start_elected(binary(&name)?, &["--namespaces", &namespaces], &log)
         })
         .collect()
 }

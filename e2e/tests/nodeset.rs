@@ -5,6 +5,8 @@
 
 #[path = "nodeset/adoption.rs"]
 mod adoption;
+#[path = "nodeset/election.rs"]
+mod election;
 #[path = "nodeset/fixture.rs"]
 mod fixture;
 #[path = "nodeset/invalid.rs"]

@@ -19,7 +19,8 @@ mod status;
 mod timing;
 mod worker;
 
-use clap::Parser;
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
 
 /// The binary's name, and the field manager under which it writes.
 const NAME: &str = "nodeset-controller";
@@ -28,7 +29,7 @@ const NAME: &str = "nodeset-controller";
 #[derive(Parser)]
 #[command(version)]
 struct Args {
-    /// Coordination backend for write batches: `embedded` for a single active replica.
+    /// Coordination backend for write batches: `embedded` for a single active replica, which is always elected by the Lease.
     #[arg(long, env = "EXPECTATIONS", value_enum, default_value_t = Expectations::Embedded)]
     expectations: Expectations,
 
@@ -47,10 +48,48 @@ enum Expectations {
     Embedded,
 }
 
+impl Args {
+    /// Has one active process elected: two processes with embedded expectations would grant batches side by side.
+    fn require_election(&mut self) -> Result<(), clap::Error> {
+        let Expectations::Embedded = self.expectations;
+        if self.runtime.leader_elect == Some(false) {
+            let message = "--expectations=embedded needs an election: remove --leader-elect=false";
+            return Err(Self::command().error(ErrorKind::ArgumentConflict, message));
+        }
+        self.runtime.leader_elect = Some(true);
+        Ok(())
+    }
+}
+
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    let args = Args::parse();
-    let Expectations::Embedded = args.expectations;
+    let mut args = Args::parse();
+    args.require_election().unwrap_or_else(|error| error.exit());
     let conditions = args.propagated_node_conditions;
     operator_runtime::run(NAME, args.runtime, |runtime| controller::start(runtime, conditions)).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Args, CommandFactory, Parser};
+    use rstest::rstest;
+
+    #[test]
+    fn flags_are_consistent() {
+        Args::command().debug_assert();
+    }
+
+    #[rstest]
+    #[case::by_default(&[], Some(true))]
+    #[case::embedded(&["--expectations=embedded"], Some(true))]
+    #[case::asked_for(&["--leader-elect"], Some(true))]
+    #[case::forbidden(&["--leader-elect=false"], None)]
+    fn embedded_expectations_elect_always(#[case] flags: &[&str], #[case] elected: Option<bool>) {
+        let mut args = Args::parse_from([&["nodeset-controller"], flags].concat());
+        match (args.require_election(), elected) {
+            (Ok(()), Some(_)) => assert_eq!(args.runtime.leader_elect, elected),
+            (Err(error), None) => assert!(error.to_string().contains("--leader-elect=false"), "{error}"),
+            (result, _) => panic!("{result:?}"),
+        }
+    }
 }

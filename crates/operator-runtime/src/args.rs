@@ -47,17 +47,16 @@ pub struct Args {
     #[arg(long, env = "WORKERS", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..))]
     pub workers: u16,
 
-    /// Elect one active process among the replicas by a Lease.
+    /// Elect one active process among the replicas by a Lease. The default is false, unless the binary needs an election.
     #[arg(
         long,
         env = "LEADER_ELECT",
         action = ArgAction::Set,
         num_args = 0..=1,
         require_equals = true,
-        default_value_t = false,
         default_missing_value = "true"
     )]
-    pub leader_elect: bool,
+    pub leader_elect: Option<bool>,
 
     /// Namespace of the Lease; empty means the namespace of this process.
     #[arg(long, env = "LEADER_ELECT_NAMESPACE", default_value = "", hide_default_value = true)]
@@ -202,12 +201,12 @@ mod tests {
     }
 
     #[rstest]
-    #[case::absent(&[], false)]
-    #[case::bare(&["--leader-elect"], true)]
-    #[case::with_value(&["--leader-elect=true"], true)]
-    #[case::disabled_by_value(&["--leader-elect=false"], false)]
-    #[case::bare_before_another_flag(&["--leader-elect", "--workers", "2"], true)]
-    fn leader_elect_takes_an_optional_value(#[case] args: &[&str], #[case] expected: bool) {
+    #[case::absent(&[], None)]
+    #[case::bare(&["--leader-elect"], Some(true))]
+    #[case::with_value(&["--leader-elect=true"], Some(true))]
+    #[case::disabled_by_value(&["--leader-elect=false"], Some(false))]
+    #[case::bare_before_another_flag(&["--leader-elect", "--workers", "2"], Some(true))]
+    fn leader_elect_takes_an_optional_value(#[case] args: &[&str], #[case] expected: Option<bool>) {
         assert_eq!(parse(args).unwrap().leader_elect, expected);
     }
 

@@ -48,7 +48,7 @@ where
     let args = runtime.args();
     let mut starting = Some(runtime.ready_gate("start"));
     admin::serve(&args.health_addr, &args.metrics_addr, runtime.readiness(), tasks).await?;
-    if !args.leader_elect {
+    if !args.leader_elect.unwrap_or_default() {
         return run_until_shutdown(tasks, starting, start(runtime)).await;
     }
     let leadership = tokio::select! {
