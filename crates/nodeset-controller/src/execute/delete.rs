@@ -41,8 +41,8 @@ pub(super) struct Unsettled<'e> {
     error: ApiRequestError,
 }
 
-/// Deletes the pods of a plan; returns the deletes whose effect is unknown. `without_claims` are the UIDs of pods that do not
-/// own the claims yet that are to be deleted with them.
+/// Deletes the pods of a plan; returns the deletes whose effect is unknown. `without_claims` are the UIDs of pods whose claims
+/// do not have their owners yet.
 pub(super) async fn delete_pods<'e>(
     batch: &Batch<'_>,
     reads: &NodeReads<'_>,

@@ -70,19 +70,20 @@ async fn may_adopt(batch: &Batch<'_>, report: &mut Report) -> bool {
     }
 }
 
-/// Sets the owners of claims. Returns the UIDs of owners whose claims do not have them yet.
+/// Sets the owners of claims. Returns the UIDs of the pods that use claims without their new owners: such a claim would be
+/// deleted with its pod, or would stay.
 pub(super) async fn set_claim_owners<'e>(
     batch: &Batch<'_>,
     effects: &'e [Effect],
     report: &mut Report,
 ) -> BTreeSet<&'e str> {
     let patches = effects.iter().filter_map(|effect| {
-        let Effect::SetClaimOwners { claim, uid, version, owners } = effect else { return None };
+        let Effect::SetClaimOwners { claim, uid, version, owners, user } = effect else { return None };
         let patch = Patch::Merge(with_preconditions(uid, version, json!({ "ownerReferences": owners })));
-        Some(async move { (claim, owners, batch.patch::<PersistentVolumeClaim>(claim, patch).await) }.boxed())
+        Some(async move { (claim, user, batch.patch::<PersistentVolumeClaim>(claim, patch).await) }.boxed())
     });
     let mut without = BTreeSet::new();
-    for (claim, owners, result) in concurrently(CONCURRENT_WRITES, patches).await {
+    for (claim, user, result) in concurrently(CONCURRENT_WRITES, patches).await {
         match result {
             Ok(_) => {
                 info!(batch = %batch.id, claim, "Owners of PersistentVolumeClaim changed");
@@ -90,7 +91,7 @@ pub(super) async fn set_claim_owners<'e>(
             }
             Err(error) => {
                 if !error.is_not_found() {
-                    without.extend(owners.iter().map(|owner| owner.uid.as_str()));
+                    without.insert(user.as_str());
                 }
                 report.record_conditional_failure(format!("PersistentVolumeClaim {claim}"), &error);
             }

@@ -30,7 +30,7 @@ pub struct ClaimPlan {
     pub contested: Vec<String>,
 }
 
-/// Decides the owners of the claims of all workers. `leaving` selects workers removed by scale-in, the only removal
+/// Decides the owners of the claims of all workers. `leaving` selects workers that a scale-in removes, the only removal
 /// that may delete data.
 pub fn decide(observed: &Observed, workers: &[Worker], leaving: impl Fn(&Worker) -> bool) -> ClaimPlan {
     let nodeset = observed.nodeset.as_ref();
@@ -48,9 +48,30 @@ pub fn decide(observed: &Observed, workers: &[Worker], leaving: impl Fn(&Worker)
             uid: claim.uid().unwrap_or_default(),
             version: claim.resource_version().unwrap_or_default(),
             owners,
+            user: user.uid().to_owned(),
         }));
     }
     plan
+}
+
+/// The effects on workers, with the changes of claims each before the delete of its worker: a batch is cut at its end, and a
+/// pod that is deleted takes the claims with it that it owns by then. Other claims come last.
+pub fn before_deletes(workers: Vec<Effect>, claims: Vec<Effect>) -> Vec<Effect> {
+    let mut by_user: BTreeMap<String, Vec<Effect>> = BTreeMap::new();
+    for claim in claims {
+        if let Effect::SetClaimOwners { user, .. } = &claim {
+            by_user.entry(user.clone()).or_default().push(claim);
+        }
+    }
+    let mut effects = vec![];
+    for effect in workers {
+        if let Effect::DeletePod(deletion) = &effect {
+            effects.extend(by_user.remove(&deletion.pod.uid).unwrap_or_default());
+        }
+        effects.push(effect);
+    }
+    effects.extend(by_user.into_values().flatten());
+    effects
 }
 
 /// The worker that uses each claim, by claim name.
@@ -63,12 +84,12 @@ fn users<'w>(
     let templates: Vec<_> =
         claim_templates(nodeset).unwrap_or_default().iter().map(ResourceExt::name_any).collect();
     let mut users: BTreeMap<String, &Worker> = BTreeMap::new();
-    // The owners for a terminating worker were decided before its deletion.
-    for worker in workers.iter().filter(|worker| !worker.terminating) {
+    // Terminating workers too: another client may have deleted the pod, or the decision to remove it may be withdrawn.
+    for worker in workers {
         for claim in claims_of(nodeset, &templates, worker) {
             // Two pods of one Kubernetes node share their claims, which stay with the pod that stays.
             let user = users.entry(claim).or_insert(worker);
-            if leaving(user) && !leaving(worker) {
+            if (leaving(worker), worker.terminating) < (leaving(user), user.terminating) {
                 *user = worker;
             }
         }

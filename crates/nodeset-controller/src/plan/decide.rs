@@ -6,13 +6,12 @@ use super::membership::{Membership, is_orphaning, membership};
 use super::mirror::Mirrors;
 use super::obstacle::{MAX_NODES, NodeSetObstacle};
 use super::registration::UnexplainedNodes;
-use super::replicas::{Disposition, Place, Replicas};
+use super::replicas::{Place, Replicas};
 use super::reservation::Schedule;
 use super::update::{Allowance, Update, UpdateWaits};
 use super::{
-    DeleteReason, DeletionWait, Effect, NewPod, Obstacle, Pins, Plan, PodMirror, Revisions, WaitFor, Waiting,
-    children, claims, cordons, daemons, finalizers, job_state, metadata, pins, records, replicas, revision,
-    update,
+    DeletionWait, Effect, NewPod, Obstacle, Pins, Plan, PodMirror, Revisions, WaitFor, Waiting, children,
+    claims, cordons, daemons, finalizers, job_state, metadata, pins, records, replicas, revision, update,
 };
 use crate::build::{
     BuildError, Hashes, WorkerTemplate, build_claims, build_daemon_pod, build_numbered_pod,
@@ -49,9 +48,7 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan {
         (min_ready, now),
     );
     let (replicas, mut update_waits) = chosen;
-    let claims = claims::decide(observed, &workers, |worker| {
-        matches!(replicas.disposition(worker), Disposition::Remove(_, DeleteReason::Surplus))
-    });
+    let claims = claims::decide(observed, &workers, |worker| replicas.is_scaled_in(worker));
     let contested = claims.contested.into_iter().map(NodeSetObstacle::Contested);
     let specific = contested.chain(in_other_cluster(nodeset, &workers)).chain(invalid_replicas(nodeset));
     obstacles.extend(specific.map(Obstacle::Specific));
@@ -76,14 +73,15 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan {
     let mut creates = creates(observed, template, &replicas, &revisions.hash, pins.as_ref(), &mut obstacles);
     cordons::keep_cordoned(&mut creates, &cordoned_pods);
     obstacles.extend(replicas.unusable_hostnames.into_iter().map(Obstacle::Specific));
-    let pods = adoptions.into_iter().chain(creates).chain(lifecycle.effects);
+    let removals = claims::before_deletes(lifecycle.effects, claims.effects);
+    let pods = adoptions.into_iter().chain(creates).chain(removals);
     let effects = match deletion {
         None if observed.controller.is_none() => vec![],
         Some(DeletionWait::Nothing) => finalizers::remove_finalizers(observed),
         // Most important first.
         None | Some(_) => {
             let records = records::defunct_records(observed, &workers);
-            pods.chain(claims.effects).chain(records).chain(reservation.effects).collect()
+            pods.chain(records).chain(reservation.effects).collect()
         }
     };
     // Mirrors, and the next reconcile.

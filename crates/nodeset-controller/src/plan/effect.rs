@@ -63,6 +63,8 @@ pub enum Effect {
         version: String,
         /// All its owner references.
         owners: Vec<OwnerReference>,
+        /// UID of the pod that uses it, which must not be deleted before.
+        user: String,
     },
     /// Creates or updates a reservation.
     PutReservation(Box<ReservationRequest>),

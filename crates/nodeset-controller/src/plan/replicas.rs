@@ -7,6 +7,7 @@ use crate::pod_backoff::RetryTimes;
 use crate::worker::{Cause, Phase, Worker};
 use jiff::Timestamp;
 use slinky_api::v1beta1::ScalingMode;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Maximum number of pods that one plan creates, and that it deletes.
@@ -46,6 +47,8 @@ pub struct Replicas {
     pub desired: usize,
     /// Why the hostname for a Kubernetes node cannot be used: its worker stays as it is, and none is created.
     pub unusable_hostnames: Vec<NodeSetObstacle>,
+    /// UIDs of finished and terminating workers that are not replaced, because the NodeSet was scaled in.
+    pub not_replaced: BTreeSet<String>,
 }
 
 impl Replicas {
@@ -59,6 +62,12 @@ impl Replicas {
     /// The decision about a worker.
     pub fn disposition(&self, worker: &Worker) -> Disposition {
         self.dispositions.get(worker.uid()).copied().unwrap_or(Disposition::Keep)
+    }
+
+    /// Whether a scale-in removes a worker, or the place of one that is finished or terminating.
+    pub fn is_scaled_in(&self, worker: &Worker) -> bool {
+        matches!(self.disposition(worker), Disposition::Remove(_, DeleteReason::Surplus))
+            || self.not_replaced.contains(worker.uid())
     }
 
     /// Sets the decision about a worker.
@@ -114,12 +123,31 @@ pub fn numbered(workers: &[Worker], desired: usize, retry_times: &RetryTimes) ->
     for worker in alive.into_iter().take(surplus) {
         replicas.set(worker, Disposition::Remove(Cause::ScaleIn, DeleteReason::Surplus));
     }
+    let (alive, ending): (Vec<_>, Vec<_>) = ours().partition(|worker| worker.is_alive());
+    let kept: Vec<_> = alive.into_iter().filter(|worker| replicas.keeps(worker)).collect();
+    replicas.not_replaced = not_replaced(&ending, &kept, desired);
     let taken: BTreeSet<i32> = workers.iter().filter_map(|worker| worker.ordinal).collect();
     let free = (0..i32::MAX).filter(|ordinal| !taken.contains(ordinal));
     // Terminating pods count too, so that there are never more pods than desired.
     let missing = desired.saturating_sub(workers.len()).min(BURST);
     replicas.missing = free.take(missing).map(Place::Ordinal).collect();
     replicas
+}
+
+/// The UIDs of the finished and terminating workers (`ending`) beyond the desired number. Those whose ordinals the next
+/// workers get are replaced; of the others the highest ordinals go. Nothing else takes a place away: a worker that is
+/// replaced under another ordinal was not scaled in.
+fn not_replaced(ending: &[&Worker], kept: &[&Worker], desired: usize) -> BTreeSet<String> {
+    let surplus = (kept.len() + ending.len()).saturating_sub(desired);
+    let taken: BTreeSet<i32> = kept.iter().filter_map(|worker| worker.ordinal).collect();
+    let free = (0..i32::MAX).filter(|ordinal| !taken.contains(ordinal));
+    let next: BTreeSet<i32> = free.take(desired.saturating_sub(kept.len())).collect();
+    let mut ending: Vec<_> = ending
+        .iter()
+        .filter(|worker| worker.ordinal.is_none_or(|ordinal| !next.contains(&ordinal)))
+        .collect();
+    ending.sort_by_key(|worker| Reverse(worker.ordinal));
+    ending.into_iter().take(surplus).map(|worker| worker.uid().to_owned()).collect()
 }
 
 /// Removes all workers.

@@ -94,6 +94,7 @@ async fn owners_are_not_set_on_a_claim_that_changed_since_the_plan() {
         uid,
         version,
         owners: vec![owner.clone()],
+        user: String::new(),
     });
     let report = fixture.perform(effects.to_vec()).await;
     let owners = |name: &str| {
@@ -103,20 +104,22 @@ async fn owners_are_not_set_on_a_claim_that_changed_since_the_plan() {
     assert_eq!((report.count(WriteKind::ClaimOwnersSet), report.failures), (1, vec![]));
 }
 
-/// The delete of a pod, and the ownership by which a claim is garbage-collected with it.
-fn delete_with_claim(fixture: &Fixture) -> Vec<Effect> {
+/// The delete of a pod, and the owner by which a claim is garbage-collected with it, or by which it stays.
+fn delete_with_claim(fixture: &Fixture, is_retained: bool) -> Vec<Effect> {
     let claim = json!({ "metadata": { "name": "data", "namespace": "ns" }, "spec": {} });
     let PodRef { name: claim, uid, version } = reference(&fixture.api.put::<PersistentVolumeClaim>(claim));
     let pod = fixture.put_marked_pod("w-0");
     let live: Pod = serde_json::from_value(Value::clone(&fixture.get::<Pod>("w-0").unwrap())).unwrap();
-    let owners = slinky_api::ownership::controller_reference(&live).into_iter().collect();
-    vec![delete(&pod, Evidence::NotNeeded), Effect::SetClaimOwners { claim, uid, version, owners }]
+    let owners =
+        slinky_api::ownership::controller_reference(&live).into_iter().filter(|_| !is_retained).collect();
+    let user = pod.uid.clone();
+    vec![delete(&pod, Evidence::NotNeeded), Effect::SetClaimOwners { claim, uid, version, owners, user }]
 }
 
 #[tokio::test(start_paused = true)]
 async fn pod_owns_its_claim_before_it_is_deleted() {
     let fixture = Fixture::new(&[]).await;
-    fixture.perform(delete_with_claim(&fixture)).await;
+    fixture.perform(delete_with_claim(&fixture, false)).await;
     assert_eq!(fixture.writes(), ["patch persistentvolumeclaims data", "delete pods w-0"]);
 }
 
@@ -129,9 +132,13 @@ async fn pod_owns_its_claim_before_it_is_deleted() {
 }), 0)]
 #[case::claim_deleted(|fixture: &Fixture| fixture.remove::<PersistentVolumeClaim>("data"), 1)]
 #[tokio::test(start_paused = true)]
-async fn pod_is_not_deleted_until_it_owns_its_claims(#[case] change: fn(&Fixture), #[case] deletes: usize) {
+async fn pod_is_not_deleted_until_its_claims_have_their_owners(
+    #[case] change: fn(&Fixture),
+    #[case] deletes: usize,
+    #[values(true, false)] is_retained: bool,
+) {
     let fixture = Fixture::new(&[]).await;
-    let effects = delete_with_claim(&fixture);
+    let effects = delete_with_claim(&fixture, is_retained);
     change(&fixture);
     let report = fixture.perform(effects).await;
     assert_eq!(count_with_prefix(&fixture.writes(), "delete pods"), deletes);

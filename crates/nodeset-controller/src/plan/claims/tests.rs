@@ -201,6 +201,7 @@ fn leaving_pod_becomes_claim_owner() {
         uid: "u-claim".to_owned(),
         version: "5".to_owned(),
         owners: references(&[owner]),
+        user: "uid-gpu-3".to_owned(),
     };
     assert_eq!(owner_effects("3", &json!({}), &[("gpu-3", json!({}))], &["gpu-3"]), [expected]);
 }
@@ -209,9 +210,6 @@ fn leaving_pod_becomes_claim_owner() {
 #[case::kept("3", json!({}), vec![("gpu-3", json!({}))], &[])]
 #[case::another_pod_leaves("3", json!({}), vec![("gpu-3", json!({})), ("gpu-4", json!({}))], &["gpu-4"])]
 #[case::nodeset_is_deleted("3", json!({ "deletionTimestamp": minute(0) }), vec![("gpu-3", json!({}))], &["gpu-3"])]
-#[case::already_terminating(
-    "3", json!({}), vec![("gpu-3", json!({ "metadata": { "deletionTimestamp": minute(0) } }))], &["gpu-3"]
-)]
 #[case::second_pod_of_its_node_stays("n1", json!({}), vec![("gpu-a", on_node("n1")), ("gpu-b", on_node("n1"))], &["gpu-a"])]
 #[case::first_pod_of_its_node_stays("n1", json!({}), vec![("gpu-a", on_node("n1")), ("gpu-b", on_node("n1"))], &["gpu-b"])]
 fn owners_are_not_changed_without_scale_in(

@@ -66,6 +66,73 @@ fn only_surplus_workers_own_their_claims(#[case] fixture: Fixture, #[case] expec
     );
 }
 
+/// A worker at ordinal 1 with a claim, next to this one at ordinal 0.
+fn second_worker(replicas: usize, when_scaled: &str, worker: &Value, owners: &Value) -> Fixture {
+    let mut fixture = Fixture::new(&json!({
+        "replicas": replicas,
+        "volumeClaimTemplates": [{ "metadata": { "name": "data" } }],
+        "persistentVolumeClaimRetentionPolicy": { "whenScaled": when_scaled, "whenDeleted": "Retain" },
+    }))
+    .workers(1)
+    .worker("gpu-1", worker)
+    .slurm("gpu-1", &["IDLE"], "");
+    let claim = json!({ "metadata": { "name": "data-gpu-1", "uid": "c", "ownerReferences": owners } });
+    let claim: PersistentVolumeClaim = serde_json::from_value(claim).unwrap();
+    fixture.observed.claims.insert("data-gpu-1".to_owned(), claim.into());
+    fixture
+}
+
+fn pod_owner() -> Value {
+    json!([{ "apiVersion": "v1", "kind": "Pod", "name": "gpu-1", "uid": "uid-gpu-1", "controller": true,
+        "blockOwnerDeletion": true }])
+}
+
+#[rstest]
+#[case::failed(json!({ "status": { "phase": "Failed" } }))]
+#[case::succeeded(json!({ "status": { "phase": "Succeeded" } }))]
+#[case::terminating(json!({ "metadata": { "deletionTimestamp": minute(1) } }))]
+fn claims_of_a_worker_that_is_gone_anyway_follow_the_scale_in(#[case] worker: Value) {
+    let pod = Some(vec!["Pod uid-gpu-1".to_owned()]);
+    assert_eq!(owners(&second_worker(1, "Delete", &worker, &json!([]))), pod, "scaled in");
+    assert_eq!(owners(&second_worker(2, "Delete", &worker, &json!([]))), None, "it is replaced");
+    assert_eq!(owners(&second_worker(2, "Delete", &worker, &pod_owner())), Some(vec![]), "scaled out again");
+    assert_eq!(owners(&second_worker(1, "Retain", &worker, &pod_owner())), Some(vec![]), "retained now");
+    assert_eq!(owners(&second_worker(1, "Retain", &worker, &json!([]))), None);
+}
+
+/// The next worker gets the lowest free ordinal, so it does not use this claim; but an update deletes no data.
+#[test]
+fn replaced_worker_with_a_high_ordinal_keeps_its_claims() {
+    let terminating = old(&json!({ "metadata": { "deletionTimestamp": minute(1) } }));
+    let mut fixture = second_worker(2, "Delete", &json!({}), &json!([])).worker("gpu-7", &terminating);
+    fixture.observed.pods.retain(|pod| pod.metadata.name.as_deref() != Some("gpu-1"));
+    let mut claim = (*fixture.observed.claims.remove("data-gpu-1").unwrap()).clone();
+    claim.metadata.name = Some("data-gpu-7".to_owned());
+    fixture.observed.claims.insert("data-gpu-7".to_owned(), claim.into());
+    assert_eq!(owners(&fixture), None, "{:?}", fixture.effects());
+}
+
+/// A batch is cut at its end: a delete must not be sent without the claim owners that it depends on.
+#[test]
+fn owners_of_claims_are_set_before_their_worker_is_deleted() {
+    let drained = |fixture: Fixture, name: &str| {
+        let mut fixture = fixture.worker(name, &marked(Some("scale-in"))).slurm(name, &["IDLE", "DRAIN"], "");
+        let claim = json!({ "metadata": { "name": format!("data-{name}"), "uid": "c" } });
+        let claim: PersistentVolumeClaim = serde_json::from_value(claim).unwrap();
+        fixture.observed.claims.insert(format!("data-{name}"), claim.into());
+        fixture
+    };
+    let fixture = (0..4).fold(fixture(0, &json!({}), &json!([])), |fixture, ordinal| {
+        drained(fixture, &format!("gpu-{ordinal}"))
+    });
+    let effects = fixture.effects();
+    for name in ["gpu-0", "gpu-1", "gpu-2", "gpu-3"] {
+        let at = |text: &str| effects.iter().position(|effect| effect.starts_with(text));
+        let (claim, delete) = (at(&format!("set owners of data-{name}")), at(&format!("delete {name}")));
+        assert!(claim.is_some() && claim < delete, "{effects:?}");
+    }
+}
+
 #[test]
 fn kept_worker_no_longer_owns_its_claims() {
     let owner = json!([{ "apiVersion": "v1", "kind": "Pod", "name": "gpu-0", "uid": "uid-gpu-0", "controller": true,
