@@ -103,20 +103,22 @@ pub fn deletion_wait(observed: &Observed, workers: &[Worker]) -> DeletionWait {
         0 => {}
         count => return DeletionWait::Workers(count),
     }
+    let is_partition_removed = || {
+        cluster.is_some_and(|controller| !is_partition_defined_elsewhere(nodeset, controller))
+            && !is_shared(observed)
+    };
     let jobs = match &observed.slurm {
         View::NoRestApi => return DeletionWait::Nothing,
         View::Unknown { .. } => None,
+        // Jobs of a partition that stays come and go, and are none of its business.
+        View::Known(_) if !is_partition_removed() => return DeletionWait::Nothing,
         View::Known(known) => known.snapshot.jobs.as_ref(),
     };
     let Some(jobs) = jobs else { return DeletionWait::Slurm };
     let name = nodeset.slurm_name();
-    let ours = || {
-        cluster.is_some_and(|controller| !is_partition_defined_elsewhere(nodeset, controller))
-            && !is_shared(observed)
-    };
     let may_be_open = || jobs.open_partitions.as_ref().is_none_or(|open| open.contains(&name));
     match jobs.by_partition.get(&name).copied().unwrap_or_default() {
-        0 if ours() && may_be_open() => DeletionWait::Open,
+        0 if may_be_open() => DeletionWait::Open,
         0 => DeletionWait::Nothing,
         records => DeletionWait::Jobs(records),
     }

@@ -212,17 +212,18 @@ fn deleted_nodeset_waits_for_job_records_of_its_partition() {
 }
 
 #[rstest]
-#[case::defined_by_a_person(json!({ "extraConf": "PartitionName=gpu Nodes=ALL" }), None, DeletionWait::Nothing)]
-#[case::external_cluster(json!({ "external": true }), None, DeletionWait::Nothing)]
-#[case::shared_with_another_nodeset(json!({}), Some(("gpu-", None)), DeletionWait::Nothing)]
-#[case::shared_with_another_deleted_nodeset(json!({}), Some(("gpu-", Some("2027-01-15T08:00:00Z"))), DeletionWait::Open)]
-#[case::not_shared(json!({}), Some(("cpu-", None)), DeletionWait::Open)]
-fn open_partition_blocks_only_the_nodeset_that_defines_it(
+#[case::defined_by_a_person(json!({ "extraConf": "PartitionName=gpu Nodes=ALL" }), None, false)]
+#[case::external_cluster(json!({ "external": true }), None, false)]
+#[case::shared_with_another_nodeset(json!({}), Some(("gpu-", None)), false)]
+#[case::shared_with_another_deleted_nodeset(json!({}), Some(("gpu-", Some("2027-01-15T08:00:00Z"))), true)]
+#[case::not_shared(json!({}), Some(("cpu-", None)), true)]
+fn partition_blocks_only_the_nodeset_that_defines_it(
     #[case] controller: Value,
     #[case] sibling: Option<(&str, Option<&str>)>,
-    #[case] expected: DeletionWait,
+    #[case] blocks: bool,
+    #[values((0, DeletionWait::Open), (3, DeletionWait::Jobs(3)))] (records, wait): (usize, DeletionWait),
 ) {
-    let mut fixture = deleting(Fixture::new(&json!({ "replicas": 2 }))).jobs("gpu", 0).open(&["gpu"]);
+    let mut fixture = deleting(Fixture::new(&json!({ "replicas": 2 }))).jobs("gpu", records).open(&["gpu"]);
     let mut changed = json!(**fixture.observed.controller.as_ref().unwrap());
     crate::plan::testing::merge(&mut changed["spec"], &controller);
     fixture.observed.controller = Some(Arc::new(serde_json::from_value(changed).unwrap()));
@@ -236,7 +237,8 @@ fn open_partition_blocks_only_the_nodeset_that_defines_it(
         set["spec"]["template"] = json!({ "spec": { "hostname": hostname } });
         Arc::new(serde_json::from_value(set).unwrap())
     }));
-    assert_eq!(fixture.plan().deletion, Some(expected));
+    let expected = if blocks { wait } else { DeletionWait::Nothing };
+    assert_eq!(fixture.plan().deletion, Some(expected), "jobs of a partition that stays come and go");
 }
 
 /// A NodeSet with two workers and the finalizer of another program, in deletion while Slurm is unreachable.
