@@ -52,6 +52,8 @@ pub const POLL_INTERVAL: Duration = Duration::from_secs(1);
 pub const FULL_LIST_INTERVAL: Duration = Duration::from_secs(30);
 /// How often jobs and reservations are listed.
 pub const JOB_LIST_INTERVAL: Duration = Duration::from_secs(10);
+/// Longest pause after lists of jobs or reservations that failed.
+pub const MAX_JOB_LIST_BACKOFF: Duration = Duration::from_mins(5);
 /// Longest pause after a slow answer.
 pub const MAX_REST: Duration = Duration::from_secs(10);
 /// Longest backoff after failed node lists.

@@ -136,7 +136,7 @@ impl Cluster {
         let result = clients.reader.list_jobs().await;
         self.record_request("jobs", started, &result);
         let (now, mut state) = (Instant::now(), self.state.lock());
-        state.schedule.jobs_read(&busy, read.at, now);
+        state.schedule.jobs_read(&busy, result.is_ok(), read.at, now);
         match result {
             Ok(jobs) => {
                 let (mut summary, unreadable) = summarize(&jobs);
@@ -177,7 +177,7 @@ impl Cluster {
         };
         self.record_request("reservations", read.at, &result);
         let (now, mut state) = (Instant::now(), self.state.lock());
-        state.schedule.reservations_read(read.at, now);
+        state.schedule.reservations_read(result.is_ok(), read.at, now);
         match result {
             Ok(Some(list)) => state.slurm.reservations_listed(read, list),
             Ok(None) => state.slurm.reservations_unchanged(read),

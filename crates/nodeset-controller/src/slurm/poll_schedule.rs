@@ -4,8 +4,8 @@
 //! grows with the time that it took, which is a measure of its cost.
 
 use crate::timing::{
-    FULL_LIST_INTERVAL, IDLE_AFTER, JOB_LIST_INTERVAL, MAX_BACKOFF, MAX_REST, POLL_INTERVAL,
-    REQUEST_READERS_AFTER, SLURMRESTD_TIMEOUT,
+    FULL_LIST_INTERVAL, IDLE_AFTER, JOB_LIST_INTERVAL, MAX_BACKOFF, MAX_JOB_LIST_BACKOFF, MAX_REST,
+    POLL_INTERVAL, REQUEST_READERS_AFTER, SLURMRESTD_TIMEOUT,
 };
 use slurm_rest::Error;
 use std::collections::BTreeSet;
@@ -44,6 +44,8 @@ struct PeriodicRead {
     requested_at: Option<Instant>,
     started_at: Option<Instant>,
     rests_until: Option<Instant>,
+    /// How many lists failed in a row.
+    failures: u32,
 }
 
 impl PeriodicRead {
@@ -66,8 +68,16 @@ impl PeriodicRead {
         self.rests_until.is_none_or(|until| until <= now)
     }
 
-    fn finished(&mut self, started_at: Instant, now: Instant) {
-        (self.started_at, self.rests_until) = (Some(started_at), Some(now + rest(now - started_at)));
+    /// A list that fails, and most of all one that times out, is as much work for slurmctld as one that succeeds.
+    fn finished(&mut self, is_listed: bool, started_at: Instant, now: Instant) {
+        let pause = if is_listed {
+            self.failures = 0;
+            rest(now - started_at)
+        } else {
+            self.failures = self.failures.saturating_add(1);
+            MAX_JOB_LIST_BACKOFF.min(JOB_LIST_INTERVAL * 2_u32.pow(self.failures.min(10) - 1))
+        };
+        (self.started_at, self.rests_until) = (Some(started_at), Some(now + pause));
     }
 }
 
@@ -182,15 +192,15 @@ impl Schedule {
         }
     }
 
-    /// Jobs were read while these nodes were busy.
-    pub fn jobs_read(&mut self, busy: &BTreeSet<String>, started_at: Instant, now: Instant) {
-        self.jobs.finished(started_at, now);
+    /// A list of jobs ended that was requested while these nodes were busy.
+    pub fn jobs_read(&mut self, busy: &BTreeSet<String>, is_listed: bool, started_at: Instant, now: Instant) {
+        self.jobs.finished(is_listed, started_at, now);
         self.busy_at_job_list.clone_from(busy);
     }
 
-    /// Reservations were read.
-    pub fn reservations_read(&mut self, started_at: Instant, now: Instant) {
-        self.reservations.finished(started_at, now);
+    /// A list of reservations ended.
+    pub fn reservations_read(&mut self, is_listed: bool, started_at: Instant, now: Instant) {
+        self.reservations.finished(is_listed, started_at, now);
     }
 
     /// Makes a reservation list due at once, after a write.
@@ -271,7 +281,7 @@ mod tests {
         let start = Instant::now();
         let now = start + seconds(after);
         let mut schedule = Schedule::new(start);
-        schedule.jobs_read(&busy(busy_before), start, start);
+        schedule.jobs_read(&busy(busy_before), true, start, start);
         schedule.request(queries, now);
         schedule.nodes_listed(true, now, now);
         let step = schedule.next_step(false, &busy(now_busy), now);

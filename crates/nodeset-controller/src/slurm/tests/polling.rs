@@ -171,6 +171,34 @@ async fn jobs_by_partition_are_known_while_requested() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn job_lists_that_time_out_are_requested_less_and_less_often() {
+    let fixture = Fixture::known(&["a", "b"]).await;
+    fixture.slurm.submit_job(&["a"], 1, None);
+    fixture.slurm.inject_on(Method::GET, "/jobs", Fault::Slow(seconds(60)));
+    let lists_by_ten_minutes = async || {
+        for _ in 0..60 {
+            fixture.clusters.view(&key("ns"), JOBS);
+            // Busy nodes that come and go are no reason to ask a slow slurmctld again.
+            let job = fixture.slurm.submit_job(&["b"], 1, None);
+            advance(5).await;
+            fixture.slurm.end_job(job);
+            advance(5).await;
+            assert_eq!(state(&fixture.view()), "known");
+        }
+        count_of_jobs(&fixture.requests())
+    };
+    // Each takes 10 s; the pauses after them are 10, 20, 40, 80, 160 and then 300 s.
+    let lists = [lists_by_ten_minutes().await, lists_by_ten_minutes().await];
+    assert!(lists[0] <= 7 && lists[1] <= 2, "{lists:?}");
+    fixture.slurm.recover();
+    advance(310).await;
+    let before = count_of_jobs(&fixture.requests());
+    fixture.clusters.view(&key("ns"), JOBS);
+    advance(60).await;
+    assert!(before >= 1 && count_of_jobs(&fixture.requests()) >= 5, "a list that succeeds ends the backoff");
+}
+
+#[tokio::test(start_paused = true)]
 async fn open_partitions_are_listed_before_the_jobs() {
     let mut fixture = Fixture::known(&["a"]).await;
     let open = |view: &View| {
