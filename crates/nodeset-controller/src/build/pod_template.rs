@@ -18,7 +18,7 @@ use serde_json::Value;
 use slinky_api::labels::{APP_NAME, App, WORKER_TAINT, annotations, worker_labels};
 use slinky_api::names::{self, service_fqdn};
 use slinky_api::ownership::retaining_reference;
-use slinky_api::v1beta1::{Controller, NodeSet};
+use slinky_api::v1beta1::{Controller, NodeSet, ScalingMode};
 
 const SLURMD_LOG: &str = "/var/log/slurm/slurmd.log";
 pub(super) const SSH_CONFIG: &str = "ssh-config";
@@ -85,6 +85,9 @@ pub fn build_template(
     let namespace = nodeset.namespace().unwrap_or_default();
     template.require(DNS_SEARCHES, &service_fqdn(&workers, &namespace, cluster_domain));
     template.require(TOLERATIONS, &worker_toleration());
+    if spec.scaling_mode == ScalingMode::DaemonSet {
+        template.require(TOLERATIONS, &cordon_toleration());
+    }
     if !spec.oversubscribe_node {
         template.require(REQUIRED_ANTI_AFFINITY, &one_worker_per_node());
     }
@@ -128,6 +131,17 @@ fn worker_toleration() -> Toleration {
         key: Some(WORKER_TAINT.to_owned()),
         operator: Some("Equal".to_owned()),
         effect: Some("NoExecute".to_owned()),
+        ..Toleration::default()
+    }
+}
+
+/// As the pods of a Kubernetes DaemonSet have it: a worker that ended on a cordoned node comes back to it, and is drained in
+/// Slurm while the cordon lasts.
+fn cordon_toleration() -> Toleration {
+    Toleration {
+        key: Some("node.kubernetes.io/unschedulable".to_owned()),
+        operator: Some("Exists".to_owned()),
+        effect: Some("NoSchedule".to_owned()),
         ..Toleration::default()
     }
 }

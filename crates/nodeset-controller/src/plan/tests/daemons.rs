@@ -120,18 +120,47 @@ fn node_problem_taint_keeps_the_worker(#[case] taint: &str, #[case] removed: boo
     assert_eq!(fixture.plan().desired, usize::from(!removed));
 }
 
+const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
+
+/// A Kubernetes node as `kubectl cordon` leaves it.
+fn cordoned() -> Value {
+    json!({ "spec": { "unschedulable": true, "taints": [{ "key": UNSCHEDULABLE, "effect": "NoSchedule" }] } })
+}
+
 #[rstest]
-#[case::empty(None, 0)]
-#[case::with_a_worker(Some(json!({})), 1)]
-#[case::with_a_terminating_worker(Some(json!({ "metadata": { "deletionTimestamp": minute(1) } })), 0)]
-fn cordoned_node_counts_while_its_worker_stays(#[case] worker: Option<Value>, #[case] desired: usize) {
-    let cordoned = json!({ "spec": { "taints": [
-        { "key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule" }] } });
-    let mut fixture = fixture().host("node-a", &cordoned);
+#[case::empty(None, &["create gpu-n"])]
+#[case::with_a_terminating_worker(Some(json!({ "metadata": { "deletionTimestamp": minute(1) } })), &[])]
+fn worker_comes_back_to_a_cordoned_node(#[case] worker: Option<Value>, #[case] expected: &[&str]) {
+    let mut fixture = fixture().host("node-a", &cordoned());
     if let Some(change) = worker {
         fixture = fixture.worker("gpu-x", &on("node-a", &change));
     }
-    assert_eq!(fixture.plan().desired, desired);
+    let effects = fixture.effects();
+    assert!(effects.len() == expected.len(), "{effects:?}");
+    assert!(effects.iter().zip(expected).all(|(effect, start)| effect.starts_with(start)), "{effects:?}");
+    assert_eq!(fixture.plan().desired, 1);
+}
+
+#[test]
+fn new_pod_tolerates_the_cordon_in_daemonset_mode_only() {
+    let tolerates = |fixture: &Fixture| {
+        let effects = fixture.plan().effects;
+        let Some(crate::plan::Effect::CreatePod(new)) = effects.first() else { panic!("{effects:?}") };
+        new.pod["spec"]["tolerations"].as_array().unwrap().iter().any(|one| one["key"] == UNSCHEDULABLE)
+    };
+    assert!(tolerates(&fixture()));
+    assert!(!tolerates(&Fixture::new(&json!({ "replicas": 1 }))));
+}
+
+#[test]
+fn worker_that_came_back_to_a_cordoned_node_is_drained() {
+    let fixture = fixture().host("node-a", &cordoned()).worker("gpu-x", &on("node-a", &json!({}))).slurm(
+        "node-a",
+        &["IDLE"],
+        "",
+    );
+    let effects = fixture.effects();
+    assert!(effects.len() == 1 && effects[0].starts_with("mark gpu-x for node and drain"), "{effects:?}");
 }
 
 #[test]
