@@ -29,9 +29,9 @@ pub struct Node {
     /// Free text of the administrator.
     #[serde(default, deserialize_with = "or_default")]
     pub comment: String,
-    /// Its position in the network topology; absent in the oldest API version.
-    #[serde(default, deserialize_with = "or_default")]
-    pub topology: String,
+    /// Its position in the network topology. `None` in the oldest API version, which does not take one either.
+    #[serde(default)]
+    pub topology: Option<String>,
     /// Available features.
     #[serde(default, deserialize_with = "or_default")]
     pub features: Vec<String>,

@@ -35,13 +35,14 @@ fn cleaned(features: &[String]) -> BTreeSet<String> {
 /// The desired topology of a Slurm node, if it differs. `host` is the annotation of its Kubernetes node, `recorded` the
 /// one of its pod: the topology that the operator has set.
 ///
-/// Slurm removes a node without topology from its network. So only a topology set by the operator is ever cleared.
+/// Slurm removes a node without topology from its network. So only a topology set by the operator is ever cleared. Where
+/// slurmrestd shows no topology, it takes none either.
 pub fn desired_topology(node: &Node, host: Option<&str>, recorded: Option<&str>) -> Option<String> {
     let desired = match (host.unwrap_or_default(), recorded.unwrap_or_default()) {
         ("", "") => return None,
         (desired, _) => desired,
     };
-    (node.topology != desired).then(|| desired.to_owned())
+    node.topology.as_ref().filter(|current| *current != desired).map(|_| desired.to_owned())
 }
 
 /// The topology to record on a pod. The one that the operator set stays recorded until Slurm no longer has it.
@@ -54,7 +55,7 @@ pub fn recorded_topology<'a>(
     let is_cleared = match slurm {
         NodeLookup::Unknown => false,
         NodeLookup::Absent => true,
-        NodeLookup::Present(node) => node.topology.is_empty(),
+        NodeLookup::Present(node) => node.topology.as_ref().is_none_or(String::is_empty),
     };
     if host.is_empty() && !is_cleared { recorded.unwrap_or_default() } else { host }
 }

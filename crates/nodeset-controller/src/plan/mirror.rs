@@ -100,7 +100,7 @@ impl<'a> Mirrors<'a> {
             set(&mut mirror.annotations, pod.annotations(), annotations::POD_DEADLINE, end);
         }
         let host = worker.node.as_ref().and_then(|name| self.nodes.get(name));
-        if let Some(host) = host {
+        if let Some(host) = host.filter(|_| self.nodeset.spec.sync_topology) {
             let topology = recorded_topology(
                 host.annotations.get(annotations::TOPOLOGY).map(String::as_str),
                 pod.annotations().get(annotations::TOPOLOGY).map(String::as_str),
@@ -187,7 +187,8 @@ impl<'a> Mirrors<'a> {
             desired_features(node, host.annotations.get(annotations::FEATURES).map(String::as_str));
         let recorded = worker.pod.annotations().get(annotations::TOPOLOGY).map(String::as_str);
         let topology =
-            desired_topology(node, host.annotations.get(annotations::TOPOLOGY).map(String::as_str), recorded);
+            desired_topology(node, host.annotations.get(annotations::TOPOLOGY).map(String::as_str), recorded)
+                .filter(|_| self.nodeset.spec.sync_topology);
         let updates = [
             topology.map(NodeUpdate::Topology),
             features.map(|(available, active)| NodeUpdate::Features { available, active }),

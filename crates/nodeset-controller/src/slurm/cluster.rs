@@ -39,6 +39,8 @@ pub(super) struct ClusterState {
     pub unreadable_hostlists: BTreeSet<String>,
     /// The last logged error of listing partitions.
     pub partitions_error: Option<String>,
+    /// Whether it was logged that slurmrestd shows no topology.
+    pub lacks_topology: bool,
     /// The Controller was deleted or replaced, or the cluster has no reader.
     pub closed: bool,
 }
@@ -60,6 +62,7 @@ impl Cluster {
             published: (String::new(), BTreeSet::new()),
             unreadable_hostlists: BTreeSet::new(),
             partitions_error: None,
+            lacks_topology: false,
             closed: false,
         };
         state.published = summary(&state.view(now));

@@ -118,7 +118,16 @@ impl Cluster {
                 }
                 return state.failed_view(now);
             }
-            Ok(Some(list)) => state.slurm.nodes_listed(read, list),
+            Ok(Some(list)) => {
+                let lacks_topology = lacks_topology(&list);
+                if lacks_topology && !std::mem::replace(&mut state.lacks_topology, lacks_topology) {
+                    warn!(
+                        cluster = %self.key,
+                        "The API version of slurmrestd has no topology: topology annotations are not written to Slurm"
+                    );
+                }
+                state.slurm.nodes_listed(read, list);
+            }
             Ok(None) => state.slurm.nodes_unchanged(read),
         }
         state.schedule.nodes_listed(full, read.at, now);
@@ -194,6 +203,11 @@ impl ClusterState {
         let error = self.slurm.error().unwrap_or("Slurm was not polled");
         self.connection.disconnected_view(now).unwrap_or_else(|| View::unreachable(error.to_owned()))
     }
+}
+
+/// Whether no node has a topology, not even an empty one: the API version is too old to show and to take it.
+fn lacks_topology(list: &NodeList) -> bool {
+    !list.nodes.is_empty() && list.nodes.iter().all(|node| node.topology.is_none())
 }
 
 /// Replaces the last error; returns the new one if it differs, so that each is logged once.

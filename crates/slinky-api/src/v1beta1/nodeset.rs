@@ -95,6 +95,9 @@ pub struct NodeSetSpec {
     /// True to allow several worker pods on one Kubernetes node.
     #[serde(default)]
     pub oversubscribe_node: bool,
+    /// False to leave the topology of the Slurm nodes as it is, whatever the annotations of the Kubernetes nodes.
+    #[serde(default = "enabled")]
+    pub sync_topology: bool,
 }
 
 /// How the number of pods and their Kubernetes nodes are chosen.

@@ -46,7 +46,7 @@ fn up_to_date_features_are_not_written(
 }
 
 fn at(topology: &str) -> Node {
-    Node { topology: topology.to_owned(), ..Node::default() }
+    Node { topology: Some(topology.to_owned()), ..Node::default() }
 }
 
 #[rstest]

@@ -258,7 +258,7 @@ impl ClusterModel {
     fn mirror_node(&mut self, mirror: &NodeMirror) {
         self.node(&mirror.node, |node| match &mirror.update {
             NodeUpdate::Comment(comment) => node.comment.clone_from(comment),
-            NodeUpdate::Topology(topology) => node.topology.clone_from(topology),
+            NodeUpdate::Topology(topology) => node.topology = Some(topology.clone()),
             NodeUpdate::Features { available, active } => {
                 node.features.clone_from(available);
                 node.active_features.clone_from(active);

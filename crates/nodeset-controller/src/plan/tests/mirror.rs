@@ -39,7 +39,8 @@ fn fixture(spec: &Value, pod: &Value, node: &Value) -> Fixture {
     merge(&mut full_spec, spec);
     let comment = json!({ "namespace": "ns", "podName": "gpu-0", "node": "node-a", "nodeSetName": "gpu",
         "nodeSetUID": "u" });
-    let mut full_node = json!({ "name": "gpu-0", "state": ["IDLE"], "comment": comment.to_string() });
+    let mut full_node =
+        json!({ "name": "gpu-0", "state": ["IDLE"], "comment": comment.to_string(), "topology": "" });
     merge(&mut full_node, node);
     Fixture::new(&full_spec).worker("gpu-0", pod).slurm_node(full_node)
 }
@@ -275,6 +276,27 @@ fn topology_of_the_kubernetes_node_is_mirrored() {
     let fixture = fixture(&json!({}), &idle(&json!({})), &json!({})).host("node-a", &at("topo-block:b0"));
     assert_eq!(annotation(&fixture, TOPOLOGY), "topo-block:b0");
     assert_eq!(node_updates(&fixture), [NodeUpdate::Topology("topo-block:b0".to_owned())]);
+}
+
+/// The oldest API version of slurmrestd neither shows nor takes a topology: writes would never end.
+#[test]
+fn topology_is_not_written_where_slurm_shows_none() {
+    let unknown = json!({ "topology": null });
+    let fixture = fixture(&json!({}), &idle(&json!({})), &unknown).host("node-a", &at("topo-block:b0"));
+    assert_eq!(node_updates(&fixture), []);
+}
+
+#[rstest]
+#[case::changed("topo-block:b0")]
+#[case::removed("")]
+fn topology_in_slurm_stays_without_sync(#[case] host: &str) {
+    let pod = idle(&json!({ "metadata": { "annotations": { TOPOLOGY: "topo-block:b1" } } }));
+    let mirrors = |spec: &Value| {
+        let fixture = fixture(spec, &pod, &json!({ "topology": "topo-block:b1" })).host("node-a", &at(host));
+        (annotation(&fixture, TOPOLOGY), node_updates(&fixture))
+    };
+    assert_eq!(mirrors(&json!({})).1, [NodeUpdate::Topology(host.to_owned())]);
+    assert_eq!(mirrors(&json!({ "syncTopology": false })), (UNCHANGED.to_owned(), vec![]));
 }
 
 #[test]
