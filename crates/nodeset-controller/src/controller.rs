@@ -5,7 +5,8 @@ mod mappers;
 mod watches;
 
 use crate::events::{Published, condition_events, plan_events};
-use crate::execute::{Bases, Coordination, Executor, Failure, PlannedWrites, apply_children, mirror_pods};
+use crate::execute::{Bases, Coordination, Executor, PlannedWrites, apply_children};
+use crate::mirror_runner::MirrorRunner;
 use crate::observe::{Sources, observe};
 use crate::plan::plan;
 use crate::runner::Runner;
@@ -18,7 +19,6 @@ use futures::channel::mpsc::unbounded;
 use jiff::Timestamp;
 use kube::ResourceExt;
 use kube::runtime::controller::Action;
-use operator_runtime::backoff::ErrorBackoff;
 use operator_runtime::error::chain;
 use operator_runtime::{Class, Classify, ObjectKey, PerObject, Runtime, Scope, StepErrors, apply};
 use slinky_api::v1beta1::{NodeSet, NodeSetStatus};
@@ -31,9 +31,8 @@ struct Context {
     scope: Scope,
     sources: Arc<Sources>,
     runner: Arc<Runner>,
+    mirrors: Arc<MirrorRunner>,
     nodesets: PerObject<NodeSetState>,
-    /// Consecutive reconciles in which pod mirrors failed.
-    mirror_backoff: ErrorBackoff,
 }
 
 /// State of a NodeSet that is kept between reconciles.
@@ -133,13 +132,14 @@ async fn run(
         bases,
     };
     let (enqueue, finished_runs) = unbounded();
+    let mirrors = MirrorRunner::new(scope.clone(), sources.clone(), enqueue.clone());
     let runner = Runner::new(scope.clone(), sources.clone(), executor, enqueue, now);
     let context = Arc::new(Context {
         scope: scope.clone(),
         sources: sources.clone(),
         runner: Arc::new(runner),
+        mirrors: Arc::new(mirrors),
         nodesets: PerObject::default(),
-        mirror_backoff: ErrorBackoff::default(),
     });
     let forgetful = context.clone();
     let on_change = move |nodeset: &NodeSet| forgetful.forget_if_deleted(nodeset);
@@ -180,25 +180,23 @@ async fn converge(nodeset: Arc<NodeSet>, context: Arc<Context>) -> Result<Action
     let mut plan = plan(&observed, now);
     let children = plan.children.take();
     let children = apply_children(&plan, children, &observed, &context.scope).await;
-    let namespace = nodeset.namespace().unwrap_or_default();
-    let failed_mirrors = mirror_pods(&plan.pod_mirrors, &sources.client, &namespace).await;
     let events =
         context.nodesets.with(nodeset.as_ref(), |state| plan_events(&observed, &plan, &mut state.published));
     for event in events {
         context.scope.events().publish(nodeset.as_ref(), event);
     }
-    let cache_catches_up = context.runner.start(PlannedWrites::of(&observed, &plan), seen);
+    let next_writes = context.runner.start(PlannedWrites::of(&observed, &plan), seen);
     let mut execution = context.runner.last_execution(&nodeset);
-    let mirror_retry = context.requeue_mirrors(&nodeset, &failed_mirrors);
+    let failed_mirrors = context.mirrors.last_failures(&nodeset);
     execution.errors.extend(failed_mirrors.into_iter().map(|failure| (failure.category, failure.message)));
     let status = status(&observed, &plan, &execution, now);
+    context.mirrors.start(&nodeset, std::mem::take(&mut plan.pod_mirrors));
     let status_written = context.write_status(&nodeset, &status, now).await;
     let postponed_status = status_written.as_ref().ok().copied().flatten();
     let metadata_check = (plan.metadata.is_some() && children.is_ok()).then_some(METADATA_CHECK);
     let requeue_after = [
         plan.requeue_after,
-        cache_catches_up,
-        mirror_retry,
+        next_writes,
         postponed_status,
         metadata_check,
         status_changes_in(&observed, &plan, &status, now),
@@ -211,15 +209,6 @@ async fn converge(nodeset: Arc<NodeSet>, context: Arc<Context>) -> Result<Action
 }
 
 impl Context {
-    /// When to write the pod mirrors again that failed.
-    fn requeue_mirrors(&self, nodeset: &NodeSet, failed: &[Failure]) -> Option<Duration> {
-        if failed.is_empty() {
-            self.mirror_backoff.forget(&ObjectKey::of(nodeset));
-            return None;
-        }
-        Some(self.mirror_backoff.next(nodeset))
-    }
-
     /// Writes the status and publishes its condition transitions, unless the write is postponed; returns for how long.
     async fn write_status(
         &self,
@@ -244,10 +233,9 @@ impl Context {
     /// Drops the state of a NodeSet if it is deleted.
     fn forget_if_deleted(&self, nodeset: &NodeSet) {
         if self.runner.forget_if_deleted(nodeset) {
-            let key = ObjectKey::of(nodeset);
-            self.mirror_backoff.forget(&key);
+            self.mirrors.forget_if_deleted(nodeset);
             if self.sources.is_name_free(nodeset) {
-                self.nodesets.forget(&key);
+                self.nodesets.forget(&ObjectKey::of(nodeset));
             }
         }
     }

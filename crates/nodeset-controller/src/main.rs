@@ -7,6 +7,7 @@ mod events;
 mod execute;
 #[cfg(test)]
 mod fixture;
+mod mirror_runner;
 mod node_facts;
 mod observe;
 mod plan;

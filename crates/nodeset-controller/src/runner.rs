@@ -1,6 +1,8 @@
 //! Runs the planned writes of NodeSets in the background, one set at a time per NodeSet, so that no reconcile waits for a
 //! batch or for Slurm. When a run ends it is reported, and the NodeSet is enqueued after a pause.
 
+mod refusals;
+
 use crate::execute::{BatchOutcome, Execution, Executor, PlannedWrites, Report, SeenByCache};
 use crate::observe::{Sources, observe_live};
 use crate::plan::plan;
@@ -12,9 +14,11 @@ use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
 use operator_runtime::backoff::ErrorBackoff;
 use operator_runtime::{ObjectKey, PerObject, Scope};
+use refusals::Refusals;
 use slinky_api::v1beta1::NodeSet;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// How often the view is read live in a row before the rest is left to the next reconcile.
 const LIVE_VIEWS: usize = 2;
@@ -39,6 +43,8 @@ struct Run {
     active: bool,
     /// What the last run came to.
     last: Execution,
+    /// The writes that were refused and pause.
+    refusals: Refusals,
 }
 
 /// Executes planned writes; where the expectations service asks for a fresh view, plans again from a live one. `clock` gives
@@ -116,29 +122,49 @@ impl Runner {
         &self.executor
     }
 
-    /// What the last run of a NodeSet came to.
+    /// What the last run of a NodeSet came to, with the errors of writes that were refused before and pause.
     pub fn last_execution(&self, nodeset: &NodeSet) -> Execution {
-        self.runs.with(nodeset, |run| run.last.clone())
+        self.runs.with(nodeset, |run| {
+            let mut last = run.last.clone();
+            let held = run.refusals.errors().filter(|error| !last.errors.contains(error));
+            let held: Vec<_> = held.cloned().collect();
+            last.errors.extend(held);
+            last
+        })
     }
 
     /// Starts a run of writes that were planned from the cache, which had `seen` this much of the last batch. One that is
-    /// active is not disturbed: its end enqueues the NodeSet. Returns when to try again if the cache is behind.
+    /// active is not disturbed: its end enqueues the NodeSet. Returns when to try again if the cache is behind, or writes that
+    /// were refused pause.
     pub fn start(self: &Arc<Self>, writes: Option<PlannedWrites>, seen: SeenByCache) -> Option<Duration> {
         let mut writes = writes?;
+        let began = Instant::now();
+        let nodeset = writes.nodeset.clone();
+        let held = self.runs.with(nodeset.as_ref(), |run| run.refusals.hold_back(&mut writes, began));
+        if writes.effects.is_empty() && writes.node_mirrors.is_empty() {
+            return held;
+        }
         match seen.basis() {
             Ok(basis) => writes.basis = basis,
             Err(left) => return Some(left),
         }
-        let nodeset = writes.nodeset.clone();
         let was_active = self.runs.with(nodeset.as_ref(), |run| std::mem::replace(&mut run.active, true));
         if !was_active {
             let runner = self.clone();
             self.scope.spawn("batch", async move {
                 let report = execute_planned(writes, &runner.sources, &runner.executor, &runner.clock).await;
+                runner.record_refusals(&nodeset, &report, began);
                 runner.conclude(&nodeset, &report).await;
             });
         }
-        None
+        held
+    }
+
+    fn record_refusals(&self, nodeset: &NodeSet, report: &Report, began: Instant) {
+        if !self.sources.is_deleted(nodeset) {
+            let now = Instant::now();
+            self.runs.with(nodeset, |run| run.refusals.record(report, began, now, rand::random()));
+        }
     }
 
     /// Publishes and records what a run came to, and enqueues the NodeSet after the pause that follows from it.

@@ -40,6 +40,8 @@ pub const LONGEST_RETRY_PAUSE: Duration = Duration::from_secs(2);
 pub const EVIDENCE_AGE: Duration = Duration::from_secs(5);
 /// Time for the mirror writes to Slurm nodes of one plan; the rest is left to the next plan.
 pub const NODE_MIRROR_TIME: Duration = Duration::from_secs(10);
+/// Time for the mirror writes to pods of one plan; the rest is left to the next plan.
+pub const POD_MIRROR_TIME: Duration = Duration::from_secs(10);
 /// How long to wait for the watch to deliver the results of a batch before everything is read live.
 pub const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long changes that the watch delivered are kept: a watch event may overtake the answer to its write.

@@ -36,7 +36,7 @@ impl ErrorBackoff {
 }
 
 /// The delay after a failure with `earlier_failures` before it; `random` is in 0..1.
-fn delay(earlier_failures: u32, random: f64) -> Duration {
+pub fn delay(earlier_failures: u32, random: f64) -> Duration {
     // 2^16 s is far above LONGEST; a larger exponent could overflow.
     let doubled = FIRST * 2_u32.pow(earlier_failures.min(16));
     doubled.min(LONGEST).mul_f64(1.0 - JITTER * random)

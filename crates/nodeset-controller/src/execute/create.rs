@@ -18,6 +18,8 @@ use slinky_api::ownership::{Control, control_of};
 use slinky_api::v1beta1::NodeSet;
 use tracing::{debug, info};
 
+/// The name under which the creation of all pods is refused.
+pub const CREATION_OF_PODS: &str = "creation of pods";
 /// Largest group of concurrent pod creates.
 const LARGEST_GROUP: usize = 250;
 
@@ -64,6 +66,13 @@ pub(super) async fn create_pods(batch: &Batch<'_>, effects: &[Effect], report: &
     set_pod_controllers(batch, &releases, report).await;
     for attempt in attempts {
         attempt.report(batch, report);
+    }
+    // What refused the first create would refuse the others, which were not tried.
+    if !report.done.contains_key(&WriteKind::PodCreated) {
+        let refusals = pods.iter().filter_map(|new| report.refused.get(&format!("Pod {}", new.name)));
+        if let Some((category, message)) = refusals.cloned().next() {
+            report.refuse(CREATION_OF_PODS.to_owned(), category, message);
+        }
     }
 }
 

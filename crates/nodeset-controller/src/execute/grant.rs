@@ -65,11 +65,20 @@ pub(super) trait MaybeFinal: Error + 'static {
     /// Whether the request has no effect, now or later.
     fn is_final(&self) -> bool;
 
+    /// Whether the server will refuse the same request again, unless something changes that has to do with neither object nor
+    /// plan: a quota, a webhook, a configuration.
+    fn is_refusal(&self) -> bool;
+
     /// The `reason` label of metrics.
     fn category(&self) -> &'static str;
 }
 
 impl MaybeFinal for kube::Error {
+    fn is_refusal(&self) -> bool {
+        // Neither a conflict, nor an object that is gone, nor an API server under load.
+        matches!(self, Self::Api(status) if matches!(status.code, 400..=403 | 405 | 413 | 422))
+    }
+
     fn is_final(&self) -> bool {
         matches!(self, Self::Api(status) if (400..500).contains(&status.code))
     }
@@ -80,6 +89,10 @@ impl MaybeFinal for kube::Error {
 }
 
 impl MaybeFinal for slurm_rest::Error {
+    fn is_refusal(&self) -> bool {
+        matches!(self, Self::Rejected { .. } | Self::Unsupported(_)) && !self.maybe_applied()
+    }
+
     fn is_final(&self) -> bool {
         !self.maybe_applied()
     }
@@ -111,6 +124,11 @@ impl<E: MaybeFinal> RequestError<E> {
     /// Whether the request has no effect, now or later.
     pub fn is_final(&self) -> bool {
         matches!(self, Self::OutOfTime | Self::Refused(_))
+    }
+
+    /// Whether the server will refuse the same request again.
+    pub fn is_refusal(&self) -> bool {
+        matches!(self, Self::Refused(error) if error.is_refusal())
     }
 }
 

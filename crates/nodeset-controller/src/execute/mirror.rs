@@ -5,7 +5,7 @@ use super::report::{Failure, Report, WriteKind};
 use super::writes::{CONCURRENT_WRITES, concurrently, patch_params, with_preconditions};
 use crate::plan::{NodeMirror, PodMirror};
 use crate::slurm::{CONCURRENT_SLURM_WRITES, Cluster};
-use crate::timing::NODE_MIRROR_TIME;
+use crate::timing::{NODE_MIRROR_TIME, POD_MIRROR_TIME};
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, Patch};
@@ -15,13 +15,18 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
-/// Patches labels, annotations and conditions of pods; returns the failures. A conflict is no failure: the change of the pod
-/// brings the next plan.
+/// Patches labels, annotations and conditions of pods for [`POD_MIRROR_TIME`]; returns the failures. A conflict is no failure:
+/// the change of the pod brings the next plan.
 pub async fn mirror_pods(mirrors: &[PodMirror], client: &Client, namespace: &str) -> Vec<Failure> {
+    let end = Instant::now() + POD_MIRROR_TIME;
     let pods = Api::<Pod>::namespaced(client.clone(), namespace);
     let writes = mirrors.iter().map(|mirror| {
         let pods = &pods;
-        async move { (mirror, mirror_pod(pods, mirror).await) }.boxed()
+        async move {
+            let is_in_time = Instant::now() < end;
+            (mirror, if is_in_time { mirror_pod(pods, mirror).await } else { Ok(()) })
+        }
+        .boxed()
     });
     let results = concurrently(CONCURRENT_WRITES, writes).await.into_iter();
     let failed = results.filter_map(|(mirror, result)| match result {
@@ -55,14 +60,16 @@ async fn mirror_pod(pods: &Api<Pod>, mirror: &PodMirror) -> Result<(), kube::Err
 /// Writes pod facts (comment, features, topology) to Slurm nodes.
 pub(super) async fn mirror_nodes(mirrors: &[NodeMirror], cluster: &Cluster, report: &mut Report) {
     let end = Instant::now() + NODE_MIRROR_TIME;
-    let writes = mirrors.iter().map(|NodeMirror { node, update }| {
+    let writes = mirrors.iter().map(|mirror| {
         async move {
+            let NodeMirror { node, update } = mirror;
             let is_in_time = Instant::now() < end;
-            (node, if is_in_time { Some(cluster.update_nodes(&[node], update).await) } else { None })
+            (mirror, if is_in_time { Some(cluster.update_nodes(&[node], update).await) } else { None })
         }
         .boxed()
     });
-    for (node, result) in concurrently(CONCURRENT_SLURM_WRITES, writes).await {
+    for (mirror, result) in concurrently(CONCURRENT_SLURM_WRITES, writes).await {
+        let node = &mirror.node;
         match result {
             Some(Ok(())) => {
                 debug!(node, "Pod facts written to Slurm node");
@@ -71,13 +78,24 @@ pub(super) async fn mirror_nodes(mirrors: &[NodeMirror], cluster: &Cluster, repo
             Some(Err(slurm_rest::Error::NotFound(_))) => {}
             Some(Err(error)) => {
                 warn!(node, error = chain(&error), "Writing pod facts to Slurm node failed");
-                report.failures.push(failure(format!("Slurm node {node}"), &error));
+                let failure = failure(format!("Slurm node {node}"), &error);
+                if failure.refused {
+                    let message = format!("{}: {}", failure.object, failure.message);
+                    report.refuse(mirror_name(mirror), failure.category, message);
+                }
+                report.failures.push(failure);
             }
             None => report.requeue_soon(),
         }
     }
 }
 
+/// The name under which a mirror is refused. Another value may be accepted.
+pub fn mirror_name(NodeMirror { node, update }: &NodeMirror) -> String {
+    format!("{update:?} of Slurm node {node}")
+}
+
 fn failure<E: MaybeFinal>(object: String, error: &E) -> Failure {
-    Failure { object, category: error.category(), message: chain(error) }
+    let (category, refused) = (error.category(), error.is_refusal());
+    Failure { object, category, message: chain(error), refused }
 }

@@ -17,6 +17,8 @@ pub struct Report {
     pub outcome: BatchOutcome,
     /// Number of successful writes by kind.
     pub done: BTreeMap<WriteKind, usize>,
+    /// The objects of writes that were refused and would be again, each with category and message.
+    pub refused: BTreeMap<String, (&'static str, String)>,
     /// Writes that failed. Conflicts are not among them: the write that won brings the next plan.
     pub failures: Vec<Failure>,
     /// What has to happen before the remaining writes can be sent, for the status.
@@ -93,6 +95,8 @@ pub struct Failure {
     pub category: &'static str,
     /// The error.
     pub message: String,
+    /// Whether the server will refuse the same write again.
+    pub refused: bool,
 }
 
 /// The part of a report that the NodeSet's status shows.
@@ -116,9 +120,10 @@ impl Report {
         self.events.condensed()
     }
 
-    /// Whether something failed, or was planned from a stale view.
+    /// Whether something failed that may succeed by itself, or was planned from a stale view. What was refused is held back by
+    /// its name and keeps nothing else from being written.
     pub fn has_failed(&self) -> bool {
-        !self.failures.is_empty()
+        self.failures.iter().any(|failure| !failure.refused)
             || matches!(self.outcome, BatchOutcome::Unavailable(_) | BatchOutcome::Outdated)
     }
 
@@ -158,7 +163,12 @@ impl Report {
     /// A live view could not be read.
     pub fn record_failed_view(&mut self, error: &kube::Error) {
         let object = "live list of the workers".to_owned();
-        self.failures.push(Failure { object, category: Classify::category(error), message: chain(error) });
+        self.failures.push(Failure {
+            object,
+            category: Classify::category(error),
+            message: chain(error),
+            refused: false,
+        });
     }
 
     /// Writes wait for something outside of this batch.
@@ -178,8 +188,17 @@ impl Report {
             return None;
         }
         let message = error.message();
-        self.failures.push(Failure { object, category: error.category(), message: message.clone() });
+        if error.is_refusal() {
+            self.refuse(object.clone(), error.category(), format!("{object}: {message}"));
+        }
+        let (category, refused) = (error.category(), error.is_refusal());
+        self.failures.push(Failure { object, category, message: message.clone(), refused });
         Some(message)
+    }
+
+    /// Records that a write was refused and would be again.
+    pub(super) fn refuse(&mut self, name: String, category: &'static str, message: String) {
+        self.refused.insert(name, (category, message));
     }
 
     /// Records a failed conditional write. A conflict is no failure: the write that won brings the next plan.

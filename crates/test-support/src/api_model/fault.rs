@@ -22,6 +22,8 @@ pub enum Fate {
 /// A failure as the client receives it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
+    /// 403, as of a quota or an admission webhook.
+    Forbidden,
     /// 409, as after a concurrent write.
     Conflict,
     /// 429.
@@ -39,6 +41,7 @@ pub enum Failure {
 impl Failure {
     pub(super) fn to_refusal(self) -> Result<Refusal, io::Error> {
         let (code, reason) = match self {
+            Self::Forbidden => (403, "Forbidden"),
             Self::Conflict => (409, "Conflict"),
             Self::TooManyRequests => (429, "TooManyRequests"),
             Self::InternalError => (500, "InternalError"),

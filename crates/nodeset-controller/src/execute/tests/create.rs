@@ -1,6 +1,7 @@
 //! Creates of pods, each after its PersistentVolumeClaims.
 
 use super::*;
+use crate::execute::CREATION_OF_PODS;
 use rstest::rstest;
 use slinky_api::labels::selector_labels;
 
@@ -224,4 +225,24 @@ async fn ambiguous_create_is_not_retried_and_keeps_the_batch_open(#[case] fate: 
     sleep(seconds(2)).await;
     assert_eq!(fixture.get::<Pod>("w-0").is_some(), created);
     assert_eq!(report.failures.len(), 1);
+}
+
+#[rstest]
+#[case::quota(Failure::Forbidden, &["Pod w-0", CREATION_OF_PODS])]
+#[case::overloaded(Failure::TooManyRequests, &[])]
+#[case::broken(Failure::InternalError, &[])]
+#[tokio::test(start_paused = true)]
+async fn refused_creates_are_reported_apart_from_transient_failures(
+    #[case] failure: Failure,
+    #[case] refused: &[&str],
+) {
+    let fixture = Fixture::new(&[]).await;
+    fixture.on_api_request(
+        move |call| {
+            if call.verb == Verb::Create { Fate::Refused(failure) } else { Fate::Served }
+        },
+    );
+    let report = fixture.perform(vec![fixture.create_pod("w-0"), fixture.create_pod("w-1")]).await;
+    assert_eq!(report.refused.keys().map(String::as_str).collect::<Vec<_>>(), refused);
+    assert_eq!((report.failures.len(), report.has_failed()), (1, refused.is_empty()));
 }

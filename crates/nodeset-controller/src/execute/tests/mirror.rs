@@ -50,6 +50,18 @@ async fn mirror_sets_the_state_of_the_node_and_keeps_foreign_annotations_and_con
     assert_eq!(types, ["Ready", "SlurmNodeStateAllocated"]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn mirrors_of_many_pods_end_in_time() {
+    let fixture = Fixture::new(&[]).await;
+    let mirrors: Vec<_> =
+        (0..200).map(|number| mirror(fixture.put_pod(&format!("w-{number}"), &idle_pod()))).collect();
+    fixture.on_api_request(|_| Fate::Late(seconds(1)));
+    let began = Instant::now();
+    assert_eq!(mirror_pods(&mirrors, &fixture.executor.client, "ns").await, []);
+    // Two writes for each pod, 16 pods at a time.
+    assert_eq!((began.elapsed(), fixture.writes().len()), (seconds(10), 160));
+}
+
 #[rstest]
 #[case::metadata(|mirror: &mut PodMirror| (mirror.conditions, mirror.ended) = (vec![], vec![]), "patch pods w-0")]
 #[case::status(
@@ -120,6 +132,8 @@ async fn nodes_are_mirrored_without_a_batch_and_independently() {
     assert_eq!((report.outcome.clone(), report.count(WriteKind::NodeMirrored)), (BatchOutcome::Idle, 2));
     assert_eq!(report.failures.len(), 1, "a node that does not exist is no failure: {:?}", report.failures);
     assert_eq!(report.failures[0].object, "Slurm node w-2");
+    let refused = r#"Topology("bad:unit") of Slurm node w-2"#;
+    assert!(report.refused.contains_key(refused) && !report.has_failed(), "{:?}", report.refused);
     let node = fixture.slurm.client().get_node("w-2").await.unwrap().unwrap();
     assert_eq!(node.comment, "two");
     assert_eq!(fixture.executor.coordination.batches.load(Relaxed), 0);
