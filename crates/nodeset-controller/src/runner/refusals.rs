@@ -85,7 +85,7 @@ fn names_of(effect: &Effect, nodeset: &str) -> Vec<String> {
     let node = |name: &str| format!("Slurm node {name}");
     match effect {
         Effect::SetFinalizers { .. } => vec![format!("NodeSet {nodeset}")],
-        Effect::AdoptPod(reference) | Effect::ReleasePod(reference) => vec![pod(&reference.name)],
+        Effect::AdoptPod { pod: reference, .. } | Effect::ReleasePod(reference) => vec![pod(&reference.name)],
         Effect::CreatePod(new) => {
             let claims = new.claims.iter().filter_map(|claim| claim.metadata.name.as_ref());
             let claims = claims.map(|name| format!("PersistentVolumeClaim {name}"));
