@@ -15,7 +15,7 @@ use kube::ResourceExt;
 use operator_runtime::apply::Object;
 use serde_json::json;
 use slinky_api::labels::{REVISION_HASH, worker_labels};
-use slinky_api::v1beta1::NodeSet;
+use slinky_api::v1beta1::{Controller, NodeSet};
 
 /// The revision hash of the pods of another operator.
 const THEIR_HASH: &str = "6c8f7d9b54";
@@ -96,11 +96,12 @@ async fn workers_of_another_operator_are_adopted_and_updated_one_by_one() -> Res
     let service = env.wait_until::<Service>(&service.name_any(), |now| now.uid() == service.uid()).await?;
     let budget =
         env.wait_until::<PodDisruptionBudget>(&budget.name_any(), |now| now.uid() == budget.uid()).await?;
+    let cluster = env.get::<Controller>("slurm").await?;
     for owners in [owners(&service), owners(&budget)] {
         assert_eq!(
             owners,
-            [(nodeset.uid().unwrap(), None)],
-            "a NodeSet owns the shared objects without controlling them"
+            [(nodeset.uid().unwrap(), None), (cluster.uid().unwrap(), None)],
+            "NodeSet and Controller own the shared objects without controlling them"
         );
     }
 

@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
 use kube::ResourceExt;
 use serde_json::{Value, json};
 use slinky_api::labels::{POD_INDEX, WORKERS_FINALIZER};
-use slinky_api::v1beta1::NodeSet;
+use slinky_api::v1beta1::{Controller, NodeSet};
 
 fn with_claims(replicas: u32, when_scaled: &str) -> Value {
     let request = json!({ "requests": { "storage": "1Gi" } });
@@ -75,17 +75,18 @@ async fn scaling_creates_and_deletes_pods_and_claims() -> Result<()> {
 async fn deleting_a_nodeset_deletes_its_own_workers_only() -> Result<()> {
     let env = start("deleted").await?;
     apply_controller(&env).await?;
+    let cluster = env.get::<Controller>("slurm").await?;
     apply_nodeset(&env, NAME, json!({ "replicas": 3 })).await?;
     let other = apply_nodeset(&env, "other", json!({ "replicas": 1 })).await?;
     wait_for_pods(&env, NAME, &["gpu-0", "gpu-1", "gpu-2"]).await?;
     let others = wait_for_pods(&env, "other", &["other-0"]).await?;
-    let both = |service: &Service| owners(service).len() == 2;
+    let both = |service: &Service| owners(service).len() == 3;
     env.wait_until::<Service>("slurm-workers-slurm", both).await?;
 
     env.delete::<NodeSet>(NAME).await?;
     env.wait_until_deleted_within::<NodeSet>(NAME, FIRST_WRITE).await?;
     wait_for_pods(&env, NAME, &[]).await?;
-    let remaining = [(other.uid().unwrap(), None)];
+    let remaining = [(other.uid().unwrap(), None), (cluster.uid().unwrap(), None)];
     env.wait_until::<Service>("slurm-workers-slurm", |service| owners(service) == remaining).await?;
     assert_eq!(uids(&wait_for_pods(&env, "other", &["other-0"]).await?), uids(&others));
     tear_down(env).await
