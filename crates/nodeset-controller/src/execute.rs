@@ -188,7 +188,7 @@ async fn perform_granted(batch: Batch<'_>, effects: &[Effect], report: &mut Repo
     delete_node_records(&batch, &reads, effects, report).await;
     settle_deletes(&batch, &reads, unsettled, report).await;
     batch.settle_patches().await;
-    for Failure { object, category, message, .. } in &report.failures {
+    for Failure { object, category, message } in &report.failures {
         warn!(batch = %batch.id, object, category, error = message, "Write failed");
     }
     let certain = batch.is_certain();

@@ -69,8 +69,8 @@ pub(super) async fn create_pods(batch: &Batch<'_>, effects: &[Effect], report: &
     }
     // What refused the first create would refuse the others, which were not tried.
     if !report.done.contains_key(&WriteKind::PodCreated) {
-        let refusals = pods.iter().filter_map(|new| report.refused.get(&format!("Pod {}", new.name)));
-        if let Some((category, message)) = refusals.cloned().next() {
+        let mut refusals = pods.iter().filter_map(|new| report.refused.get(&format!("Pod {}", new.name)));
+        if let Some((category, message)) = refusals.next().cloned() {
             report.refuse(CREATION_OF_PODS.to_owned(), category, message);
         }
     }

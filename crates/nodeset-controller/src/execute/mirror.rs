@@ -79,7 +79,7 @@ pub(super) async fn mirror_nodes(mirrors: &[NodeMirror], cluster: &Cluster, repo
             Some(Err(error)) => {
                 warn!(node, error = chain(&error), "Writing pod facts to Slurm node failed");
                 let failure = failure(format!("Slurm node {node}"), &error);
-                if failure.refused {
+                if error.is_refusal() {
                     let message = format!("{}: {}", failure.object, failure.message);
                     report.refuse(mirror_name(mirror), failure.category, message);
                 }
@@ -96,6 +96,5 @@ pub fn mirror_name(NodeMirror { node, update }: &NodeMirror) -> String {
 }
 
 fn failure<E: MaybeFinal>(object: String, error: &E) -> Failure {
-    let (category, refused) = (error.category(), error.is_refusal());
-    Failure { object, category, message: chain(error), refused }
+    Failure { object, category: error.category(), message: chain(error) }
 }

@@ -95,8 +95,6 @@ pub struct Failure {
     pub category: &'static str,
     /// The error.
     pub message: String,
-    /// Whether the server will refuse the same write again.
-    pub refused: bool,
 }
 
 /// The part of a report that the NodeSet's status shows.
@@ -120,10 +118,9 @@ impl Report {
         self.events.condensed()
     }
 
-    /// Whether something failed that may succeed by itself, or was planned from a stale view. What was refused is held back by
-    /// its name and keeps nothing else from being written.
+    /// Whether something failed, or was planned from a stale view.
     pub fn has_failed(&self) -> bool {
-        self.failures.iter().any(|failure| !failure.refused)
+        !self.failures.is_empty()
             || matches!(self.outcome, BatchOutcome::Unavailable(_) | BatchOutcome::Outdated)
     }
 
@@ -163,12 +160,7 @@ impl Report {
     /// A live view could not be read.
     pub fn record_failed_view(&mut self, error: &kube::Error) {
         let object = "live list of the workers".to_owned();
-        self.failures.push(Failure {
-            object,
-            category: Classify::category(error),
-            message: chain(error),
-            refused: false,
-        });
+        self.failures.push(Failure { object, category: Classify::category(error), message: chain(error) });
     }
 
     /// Writes wait for something outside of this batch.
@@ -191,8 +183,7 @@ impl Report {
         if error.is_refusal() {
             self.refuse(object.clone(), error.category(), format!("{object}: {message}"));
         }
-        let (category, refused) = (error.category(), error.is_refusal());
-        self.failures.push(Failure { object, category, message: message.clone(), refused });
+        self.failures.push(Failure { object, category: error.category(), message: message.clone() });
         Some(message)
     }
 

@@ -2,7 +2,7 @@
 //! Each attempt costs a live list of workers and Slurm nodes, and the cause may stay for ever: pauses double. Pure.
 
 use crate::execute::{BatchOutcome, CREATION_OF_PODS, PlannedWrites, Report, mirror_name};
-use crate::plan::Effect;
+use crate::plan::{Effect, Undo};
 use kube::ResourceExt;
 use operator_runtime::backoff::delay;
 use std::collections::BTreeMap;
@@ -95,7 +95,10 @@ fn names_of(effect: &Effect, nodeset: &str) -> Vec<String> {
             [pod(&reference.name)].into_iter().chain(drain.iter().map(|drain| node(&drain.node))).collect()
         }
         Effect::Drain(drain) => vec![node(&drain.node)],
-        Effect::Uncordon { pod: reference, .. } => vec![pod(&reference.name)],
+        Effect::Uncordon { pod: reference, undo, .. } => {
+            let undone = undo.iter().map(|(Undo::Undrain(name) | Undo::Resume(name))| node(name));
+            [pod(&reference.name)].into_iter().chain(undone).collect()
+        }
         Effect::DeletePod(deletion) => vec![pod(&deletion.pod.name)],
         Effect::SetClaimOwners { claim, .. } => vec![format!("PersistentVolumeClaim {claim}")],
         Effect::PutReservation(request) => vec![reservation(&request.name)],

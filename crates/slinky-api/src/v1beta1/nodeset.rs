@@ -43,6 +43,7 @@ use std::collections::BTreeMap;
     printcolumn(name = "DRAIN", type_ = "integer", json_path = ".status.slurmDrain", priority = 1)
 )]
 #[serde(rename_all = "camelCase")]
+#[expect(clippy::struct_excessive_bools, reason = "the API has as many")]
 pub struct NodeSetSpec {
     /// The Controller of the Slurm cluster that the nodes belong to.
     pub controller_ref: LocalObjectReference,

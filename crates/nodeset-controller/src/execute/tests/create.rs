@@ -244,5 +244,5 @@ async fn refused_creates_are_reported_apart_from_transient_failures(
     );
     let report = fixture.perform(vec![fixture.create_pod("w-0"), fixture.create_pod("w-1")]).await;
     assert_eq!(report.refused.keys().map(String::as_str).collect::<Vec<_>>(), refused);
-    assert_eq!((report.failures.len(), report.has_failed()), (1, refused.is_empty()));
+    assert_eq!(report.failures.len(), 1);
 }

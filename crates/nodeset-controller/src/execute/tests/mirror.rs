@@ -133,7 +133,7 @@ async fn nodes_are_mirrored_without_a_batch_and_independently() {
     assert_eq!(report.failures.len(), 1, "a node that does not exist is no failure: {:?}", report.failures);
     assert_eq!(report.failures[0].object, "Slurm node w-2");
     let refused = r#"Topology("bad:unit") of Slurm node w-2"#;
-    assert!(report.refused.contains_key(refused) && !report.has_failed(), "{:?}", report.refused);
+    assert!(report.refused.contains_key(refused), "{:?}", report.refused);
     let node = fixture.slurm.client().get_node("w-2").await.unwrap().unwrap();
     assert_eq!(node.comment, "two");
     assert_eq!(fixture.executor.coordination.batches.load(Relaxed), 0);
