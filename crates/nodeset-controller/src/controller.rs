@@ -2,6 +2,7 @@
 //! writes the status. No reconcile waits for Slurm or for a batch.
 
 mod mappers;
+mod node_watch;
 mod watches;
 
 use crate::events::{Published, condition_events, plan_events};
@@ -19,6 +20,7 @@ use futures::channel::mpsc::unbounded;
 use jiff::Timestamp;
 use kube::ResourceExt;
 use kube::runtime::controller::Action;
+use node_watch::NodeWatch;
 use operator_runtime::error::chain;
 use operator_runtime::{Class, Classify, ObjectKey, PerObject, Runtime, Scope, StepErrors, apply};
 use slinky_api::v1beta1::{NodeSet, NodeSetStatus};
@@ -92,7 +94,17 @@ pub async fn start(runtime: Runtime, propagated_conditions: Vec<String>) -> anyh
     let coordination =
         Coordination { expectations: Arc::new(embedded(&replica)?), replica, batches: Arc::default() };
     let propagated_conditions: Arc<[String]> = propagated_conditions.into();
-    runtime.for_each_scope(|scope| run(scope, coordination.clone(), propagated_conditions.clone())).await
+    let (nodes, node_changes) = NodeWatch::new(&runtime, propagated_conditions.clone());
+    let run_in = |scope| run(scope, nodes.clone(), coordination.clone(), propagated_conditions.clone());
+    let forward = async {
+        tokio::select! {
+            () = nodes.forward(node_changes) => {}
+            () = runtime.shutdown() => {}
+        }
+        Ok(())
+    };
+    // In this order: every scope subscribes when it is first polled, and misses no change.
+    tokio::try_join!(runtime.for_each_scope(run_in), forward).map(drop)
 }
 
 /// The expectations of a single active replica.
@@ -116,11 +128,12 @@ fn since_boot() -> Duration {
 
 async fn run(
     scope: Scope,
+    nodes: NodeWatch,
     coordination: Coordination,
     propagated_conditions: Arc<[String]>,
 ) -> anyhow::Result<()> {
     let bases = Arc::new(Bases::default());
-    let (sources, watches) = watches::watch(&scope, propagated_conditions, bases.clone(), now);
+    let (sources, watches) = watches::watch(&scope, &nodes, propagated_conditions, bases.clone(), now);
     let sources = Arc::new(sources);
     let stopping = scope.clone();
     let executor = Executor {

@@ -1,7 +1,9 @@
 //! Objects and runtime parts for the tests of several modules.
 
 use crate::build::{Hashes, WorkerTemplate, build_template};
-use crate::cache::{LivePods, NodeCache, PodCache, SecretHashes};
+use crate::cache::{
+    ByNodeSet, LivePods, NodeCache, PodCache, SecretHashes, nodesets_of_claim, nodesets_of_revision,
+};
 use crate::execute::{Coordination, Executor};
 use crate::observe::Sources;
 use crate::slurm::{ClientFactory, ClusterDeps, Clusters, KeyError};
@@ -145,8 +147,8 @@ pub fn sources(executor: &Executor, controllers: Store<Controller>) -> Sources {
         pods: PodCache::new(reflector::store().0),
         live_pods: LivePods::new(executor.client.clone()),
         nodes: NodeCache::new(reflector::store().0, Arc::from([])),
-        revisions: reflector::store().0,
-        claims: reflector::store().0,
+        revisions: ByNodeSet::new(reflector::store().0, nodesets_of_revision),
+        claims: ByNodeSet::new(reflector::store().0, nodesets_of_claim),
         services: reflector::store().0,
         pdbs: reflector::store().0,
         ssh_configs: reflector::store().0,

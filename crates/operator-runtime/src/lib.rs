@@ -48,5 +48,7 @@ pub use ready::Gate;
 pub use references::get_secret;
 pub use run::run;
 pub use runtime::Runtime;
-pub use scope::{MetadataEvents, Scope, cached_or_live, changed_by, find, referrers, spec_changes};
+pub use scope::{
+    MetadataEvents, Scope, SharedCache, cached_or_live, changed_by, find, referrers, spec_changes,
+};
 pub use watched::Watched;

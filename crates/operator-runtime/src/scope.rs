@@ -44,7 +44,36 @@ impl Deref for Scope {
 /// The watch events of the metadata of one kind.
 pub type MetadataEvents<K> = BoxStream<'static, watcher::Result<watcher::Event<PartialObjectMeta<K>>>>;
 
+/// A cache that several scopes share. Clones share it too.
+#[derive(Clone)]
+pub struct SharedCache<K: Watched> {
+    store: Store<K>,
+    filled: CancellationToken,
+}
+
+impl<K: Watched> SharedCache<K> {
+    /// The cached objects.
+    pub fn store(&self) -> Store<K> {
+        self.store.clone()
+    }
+}
+
 impl Runtime {
+    /// As [`Scope::cache_of`], for objects that all scopes read: one watch, and one copy of each object. A scope has to
+    /// [wait for it](Scope::wait_for).
+    pub fn shared_cache<K: Watched>(
+        &self,
+        api: Api<K>,
+        config: watcher::Config,
+        trim: impl Fn(&mut K) + Send + 'static,
+    ) -> (SharedCache<K>, BoxStream<'static, watcher::Result<watcher::Event<K>>>) {
+        let (store, writer) = reflector::store();
+        let filled = CancellationToken::new();
+        let events = watcher(api, config).default_backoff().modify(trim);
+        let events = fill(self, writer, events, filled.clone());
+        (SharedCache { store, filled }, events)
+    }
+
     /// Runs `run` once for all namespaces, or concurrently for each namespace of `--namespaces`.
     ///
     /// kube watches one namespace or all of them. Each namespace has its own watches, caches and controllers, so that a
@@ -132,13 +161,12 @@ impl Scope {
     ) -> BoxStream<'static, watcher::Result<watcher::Event<K>>> {
         let filled = CancellationToken::new();
         self.filled.lock().push(filled.clone());
-        let gate = self.ready_gate(format!("cache of {}", K::kind(&())));
-        let events = events.reflect(writer).filter_map(|event| futures::future::ready(without_errors(event)));
-        let open = move || {
-            gate.open();
-            filled.cancel();
-        };
-        once_listed(events.boxed(), open).map(Ok).boxed()
+        fill(self, writer, events, filled)
+    }
+
+    /// Starts no reconcile in this scope before the cache is filled.
+    pub fn wait_for<K: Watched>(&self, cache: &SharedCache<K>) {
+        self.filled.lock().push(cache.filled.clone());
     }
 
     /// The metadata of changed objects of one kind: for kinds with many or confidential objects, of which the few that
@@ -179,6 +207,22 @@ impl Scope {
             filled.cancelled().await;
         }
     }
+}
+
+/// Applies the events of a watch to a cache. The process is not ready, and `filled` is not cancelled, before the first list.
+fn fill<K: Watched>(
+    runtime: &Runtime,
+    writer: Writer<K>,
+    events: impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send + 'static,
+    filled: CancellationToken,
+) -> BoxStream<'static, watcher::Result<watcher::Event<K>>> {
+    let gate = runtime.ready_gate(format!("cache of {}", K::kind(&())));
+    let events = events.reflect(writer).filter_map(|event| futures::future::ready(without_errors(event)));
+    let open = move || {
+        gate.open();
+        filled.cancel();
+    };
+    once_listed(events.boxed(), open).map(Ok).boxed()
 }
 
 /// Calls `then` when all events of the first list were processed: on the poll after its last event, because consumers

@@ -1,8 +1,9 @@
 //! Worker pods with an index by NodeSet and by Kubernetes node.
 
+use super::by_nodeset::{ByNodeSet, Key, discard, key_of};
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use kube::ResourceExt;
-use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::reflector::Store;
 use kube::runtime::watcher::Event;
 use parking_lot::Mutex;
 use slinky_api::labels::APP_INSTANCE;
@@ -10,110 +11,76 @@ use slinky_api::ownership::controller_of;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Namespace and name.
-type Key = (String, String);
-
-/// A cache of pods, indexed by the NodeSets that they belong to: by controller reference and by label.
+/// A cache of pods, indexed by the NodeSets that they belong to (by controller reference and by label) and by their
+/// Kubernetes nodes.
 #[derive(Clone)]
 pub struct PodCache {
-    store: Store<Pod>,
-    index: Arc<Mutex<Index>>,
+    pods: ByNodeSet<Pod>,
+    hosts: Arc<Mutex<Hosts>>,
 }
 
+/// The Kubernetes nodes of pods.
 #[derive(Default)]
-struct Index {
-    /// Names of pods by NodeSet.
-    pods: BTreeMap<Key, BTreeSet<String>>,
-    /// NodeSets by pod (the one in its label and the one that controls it), and its Kubernetes node.
-    nodesets: BTreeMap<Key, (BTreeSet<String>, Option<String>)>,
+struct Hosts {
     /// Pods by Kubernetes node.
-    hosts: BTreeMap<String, BTreeSet<Key>>,
+    pods: BTreeMap<String, BTreeSet<Key>>,
+    /// Kubernetes node by pod.
+    hosts: BTreeMap<Key, String>,
 }
 
 impl PodCache {
     /// An index of this store. [`Self::observe`] has to be called for every event, after the store has applied it.
     pub fn new(store: Store<Pod>) -> Self {
-        Self { store, index: Arc::default() }
+        Self { pods: ByNodeSet::new(store, nodesets_of), hosts: Arc::default() }
     }
 
     /// Applies an event of the watch to the index.
     pub fn observe(&self, event: &Event<Pod>) {
+        self.pods.observe(event);
         match event {
-            Event::Apply(pod) => self.index.lock().insert(pod),
-            Event::Delete(pod) => self.index.lock().remove(&key_of(pod)),
-            // The store replaces its content when a relist is complete, and so does the index.
+            Event::Apply(pod) => self.hosts.lock().insert(pod),
+            Event::Delete(pod) => self.hosts.lock().remove(&key_of(pod)),
             Event::Init | Event::InitApply(_) => {}
-            Event::InitDone => *self.index.lock() = Index::of(&self.store.state()),
+            Event::InitDone => {
+                let mut hosts = Hosts::default();
+                self.pods.store().state().iter().for_each(|pod| hosts.insert(pod));
+                *self.hosts.lock() = hosts;
+            }
         }
     }
 
     /// The pods that a NodeSet controls or could adopt, sorted by name.
     pub fn of(&self, namespace: &str, nodeset: &str) -> Vec<Arc<Pod>> {
-        let index = self.index.lock();
-        let names = index.pods.get(&(namespace.to_owned(), nodeset.to_owned())).into_iter().flatten();
-        // The store drops deleted pods before the index does.
-        names.filter_map(|name| self.store.get(&ObjectRef::new(name).within(namespace))).collect()
+        self.pods.of(namespace, nodeset)
     }
 
     /// Namespaces and names of the NodeSets that have a pod on a Kubernetes node.
     pub fn nodesets_on(&self, node: &str) -> BTreeSet<Key> {
-        let index = self.index.lock();
-        let pods = index.hosts.get(node).into_iter().flatten();
-        pods.filter_map(|pod| Some((&pod.0, &index.nodesets.get(pod)?.0)))
-            .flat_map(|(namespace, nodesets)| nodesets.iter().map(|name| (namespace.clone(), name.clone())))
-            .collect()
+        let pods = self.hosts.lock().pods.get(node).cloned().unwrap_or_default();
+        let nodesets = |pod: Key| self.pods.nodesets(&pod).into_iter().map(move |name| (pod.0.clone(), name));
+        pods.into_iter().flat_map(nodesets).collect()
     }
 }
 
-impl Index {
-    fn of(pods: &[Arc<Pod>]) -> Self {
-        let mut index = Self::default();
-        for pod in pods {
-            index.insert(pod);
-        }
-        index
-    }
-
+impl Hosts {
     fn insert(&mut self, pod: &Pod) {
         let key = key_of(pod);
         let host = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).filter(|name| !name.is_empty());
-        let entry = (nodesets_of(pod), host);
-        if self.nodesets.get(&key) == Some(&entry) {
+        if self.hosts.get(&key) == host.as_ref() {
             return;
         }
         self.remove(&key);
-        for nodeset in &entry.0 {
-            self.pods.entry((key.0.clone(), nodeset.clone())).or_default().insert(key.1.clone());
+        if let Some(host) = host {
+            self.pods.entry(host.clone()).or_default().insert(key.clone());
+            self.hosts.insert(key, host);
         }
-        if let Some(host) = &entry.1 {
-            self.hosts.entry(host.clone()).or_default().insert(key.clone());
-        }
-        self.nodesets.insert(key, entry);
     }
 
     fn remove(&mut self, key: &Key) {
-        let Some((nodesets, host)) = self.nodesets.remove(key) else { return };
-        for nodeset in nodesets {
-            discard(&mut self.pods, &(key.0.clone(), nodeset), &key.1);
-        }
-        if let Some(host) = host {
-            discard(&mut self.hosts, &host, key);
+        if let Some(host) = self.hosts.remove(key) {
+            discard(&mut self.pods, &host, key);
         }
     }
-}
-
-/// Removes an item from a set, and the set when it is empty.
-fn discard<K: Ord, V: Ord>(sets: &mut BTreeMap<K, BTreeSet<V>>, key: &K, item: &V) {
-    if let Some(set) = sets.get_mut(key) {
-        set.remove(item);
-        if set.is_empty() {
-            sets.remove(key);
-        }
-    }
-}
-
-fn key_of(pod: &Pod) -> Key {
-    (pod.namespace().unwrap_or_default(), pod.name_any())
 }
 
 /// The NodeSets that a pod belongs to: the one that controls it and the one in its label.

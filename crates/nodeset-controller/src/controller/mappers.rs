@@ -54,9 +54,9 @@ pub fn secret_changes(
 }
 
 /// The NodeSets with a pod on a Kubernetes node, and those that may place one there.
-pub fn of_node(nodesets: Store<NodeSet>, pods: PodCache) -> impl Fn(Node) -> Vec<ObjectRef<NodeSet>> {
+pub fn of_node(nodesets: Store<NodeSet>, pods: PodCache) -> impl Fn(&str) -> Vec<ObjectRef<NodeSet>> {
     move |node| {
-        let on_node = pods.nodesets_on(&node.name_any());
+        let on_node = pods.nodesets_on(node);
         let all = nodesets.state();
         let affected = all.iter().filter(|nodeset| {
             let key = (nodeset.namespace().unwrap_or_default(), nodeset.name_any());

@@ -1,17 +1,21 @@
 //! The watches of one scope: the caches that they fill, and the NodeSets that each change enqueues.
 
 use super::mappers::{self, ClusterMembers};
-use crate::cache::{LivePods, NodeCache, PodCache, SecretHashes, trim_claim, trim_pod, trim_revision};
+use super::node_watch::NodeWatch;
+use crate::cache::{
+    ByNodeSet, LivePods, PodCache, SecretHashes, nodesets_of_claim, nodesets_of_revision, trim_claim,
+    trim_pod, trim_revision,
+};
 use crate::execute::Bases;
 use crate::observe::Sources;
 use crate::slurm::Clusters;
-use futures::stream::BoxStream;
+use futures::channel::mpsc::UnboundedReceiver;
+use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt, TryStreamExt};
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::ControllerRevision;
-use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolumeClaim, Pod, Secret, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::Api;
 use kube::core::PartialObjectMeta;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::{Controller as Runner, watcher};
@@ -27,7 +31,7 @@ type Changes<K> = BoxStream<'static, watcher::Result<K>>;
 pub struct Watches {
     nodesets: Changes<NodeSet>,
     pods: Changes<Pod>,
-    nodes: Changes<Node>,
+    nodes: UnboundedReceiver<String>,
     claims: Changes<PersistentVolumeClaim>,
     revisions: Changes<ControllerRevision>,
     services: Changes<RawObject<Service>>,
@@ -41,6 +45,7 @@ pub struct Watches {
 /// Starts all watches of a scope. `bases` sees the events of pods before they enqueue a NodeSet.
 pub fn watch(
     scope: &Scope,
+    node_watch: &NodeWatch,
     propagated_conditions: Arc<[String]>,
     bases: Arc<Bases>,
     clock: fn() -> Timestamp,
@@ -51,7 +56,7 @@ pub fn watch(
     let (controllers, controller_changes) = scope.cache::<Controller>(all());
     let (restapis, restapi_changes) = scope.cache::<RestApi>(all());
     let (pods, pod_events) = scope.cache_of(scope.api(), workers(), trim_pod);
-    let (nodes, node_events) = scope.cache_of(Api::all(scope.client()), all(), NodeCache::trim);
+    let (nodes, changed_nodes) = node_watch.subscribe(scope);
     let (revisions, revision_events) = scope.cache_of(scope.api(), all(), trim_revision);
     let (claims, claim_events) = scope.cache_of(scope.api(), workers(), trim_claim);
     let (services, service_changes) = scope.cache(all());
@@ -61,23 +66,26 @@ pub fn watch(
     let sources = Sources {
         pods: PodCache::new(pods.clone()),
         live_pods: LivePods::new(scope.client()),
-        nodes: NodeCache::new(nodes.clone(), propagated_conditions.clone()),
+        nodes,
         secret_hashes: SecretHashes::default(),
         client: scope.client(),
         pod_backoff: PerObject::default(),
         cluster_domain: scope.cluster_domain(),
         nodesets,
         controllers,
-        revisions,
-        claims,
+        revisions: ByNodeSet::new(revisions.clone(), nodesets_of_revision),
+        claims: ByNodeSet::new(claims.clone(), nodesets_of_claim),
         services,
         pdbs,
         ssh_configs,
         clusters,
         propagated_conditions,
     };
-    // The index of pods and the bases see each event before it enqueues a NodeSet.
-    let (pod_index, node_cache) = (sources.pods.clone(), sources.nodes.clone());
+    // The indexes and the bases see each event before it enqueues a NodeSet.
+    let (pod_index, claim_index) = (sources.pods.clone(), sources.claims.clone());
+    let revision_index = sources.revisions.clone();
+    let claim_events = claim_events.inspect_ok(move |event| claim_index.observe(event));
+    let revision_events = revision_events.inspect_ok(move |event| revision_index.observe(event));
     let pod_events = pod_events.inspect_ok(move |event| {
         pod_index.observe(event);
         bases.observe(event);
@@ -85,9 +93,9 @@ pub fn watch(
     let (secrets, secret_events) = scope.metadata(all());
     let watches = Watches {
         pods: changed_objects(pods, pod_events),
-        nodes: mappers::node_changes(changed_objects(nodes.clone(), node_events), nodes, node_cache),
-        claims: changed_objects(sources.claims.clone(), claim_events),
-        revisions: changed_objects(sources.revisions.clone(), revision_events),
+        nodes: changed_nodes,
+        claims: changed_objects(claims, claim_events),
+        revisions: changed_objects(revisions, revision_events),
         secrets: mappers::secret_changes(secrets, secret_events, sources.secret_hashes.clone()),
         controllers: spec_changes(controller_changes, sources.controllers.clone()),
         nodesets: nodeset_changes,
@@ -115,9 +123,9 @@ impl Watches {
             clusters: clusters.clone(),
         };
         let nodeset_changes = self.nodesets.inspect_ok(on_change).boxed();
+        let of_node = mappers::of_node(nodesets.clone(), pods.clone());
         Runner::for_stream(desired_changes(nodeset_changes, nodesets.clone()), nodesets.clone())
             .watches_stream(self.pods, |pod| mappers::of_pod(&pod))
-            .watches_stream(self.nodes, mappers::of_node(nodesets.clone(), pods.clone()))
             .watches_stream(self.claims, |claim| mappers::of_label(&claim))
             .watches_stream(self.services, |service| mappers::of_owners(&service))
             .watches_stream(self.pdbs, |pdb| mappers::of_owners(&pdb))
@@ -126,6 +134,7 @@ impl Watches {
             .watches_stream(self.controllers, members.of_controller())
             .watches_stream(self.restapis, members.of_restapi())
             .watches_stream(self.secrets, members.of_secret())
+            .reconcile_on(self.nodes.flat_map(move |node| stream::iter(of_node(&node))))
             .reconcile_on(members.of_slurm())
             .reconcile_on(finished_runs)
     }

@@ -92,20 +92,18 @@ fn siblings(nodeset: &Arc<NodeSet>, sources: &Sources) -> Vec<Arc<NodeSet>> {
 }
 
 fn revisions(nodeset: &NodeSet, sources: &Sources) -> Vec<Arc<ControllerRevision>> {
-    let (namespace, labels) = (nodeset.namespace(), selector_labels(nodeset));
+    let labels = selector_labels(nodeset);
     let beginning = revision_name(nodeset, "");
-    let mut ours = sources.revisions.state();
+    let mut ours = sources.revisions.of(&nodeset.namespace().unwrap_or_default(), &nodeset.name_any());
     ours.retain(|revision| {
         let labelled = || labels.iter().all(|(key, value)| revision.labels().get(key) == Some(value));
         let named = revision.name_any().starts_with(&beginning);
-        revision.namespace() == namespace
-            && match control_of(&revision.metadata, nodeset) {
-                Control::Ours => true,
-                Control::Orphan => named || labelled(),
-                Control::Foreign(_) => named,
-            }
+        match control_of(&revision.metadata, nodeset) {
+            Control::Ours => true,
+            Control::Orphan => named || labelled(),
+            Control::Foreign(_) => named,
+        }
     });
-    ours.sort_by_key(|revision| revision.name_any());
     ours
 }
 
@@ -113,12 +111,9 @@ fn claims(nodeset: &NodeSet, sources: &Sources) -> BTreeMap<String, Arc<Persiste
     if nodeset.spec.volume_claim_templates.is_absent() {
         return BTreeMap::new();
     }
-    let (namespace, labels) = (nodeset.namespace(), selector_labels(nodeset));
-    let mut claims = sources.claims.state();
-    claims.retain(|claim| {
-        claim.namespace() == namespace
-            && labels.iter().all(|(key, value)| claim.labels().get(key) == Some(value))
-    });
+    let labels = selector_labels(nodeset);
+    let mut claims = sources.claims.of(&nodeset.namespace().unwrap_or_default(), &nodeset.name_any());
+    claims.retain(|claim| labels.iter().all(|(key, value)| claim.labels().get(key) == Some(value)));
     claims.into_iter().map(|claim| (claim.name_any(), claim)).collect()
 }
 

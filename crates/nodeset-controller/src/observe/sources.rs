@@ -1,6 +1,6 @@
 //! What observations are read from: the caches of one scope, the Slurm clusters, and a client for live reads.
 
-use crate::cache::{LivePods, NodeCache, PodCache, SecretHashes};
+use crate::cache::{ByNodeSet, LivePods, NodeCache, PodCache, SecretHashes};
 use crate::pod_backoff::PodBackoff;
 use crate::slurm::Clusters;
 use k8s_openapi::api::apps::v1::ControllerRevision;
@@ -25,9 +25,9 @@ pub struct Sources {
     /// All Kubernetes nodes.
     pub nodes: NodeCache,
     /// All ControllerRevisions; those of other owners without their data.
-    pub revisions: Store<ControllerRevision>,
+    pub revisions: ByNodeSet<ControllerRevision>,
     /// The PersistentVolumeClaims of worker pods.
-    pub claims: Store<PersistentVolumeClaim>,
+    pub claims: ByNodeSet<PersistentVolumeClaim>,
     /// All Services, among them the one that the workers of a cluster share.
     pub services: Store<RawObject<Service>>,
     /// All disruption budgets, among them the one that the workers of a cluster share.

@@ -1,6 +1,6 @@
 //! The operator process, from start to crash.
 
-use crate::cache::{NodeCache, PodCache};
+use crate::cache::{ByNodeSet, NodeCache, PodCache, nodesets_of_revision};
 use crate::execute::{Executor, PlannedWrites, mirror_pods};
 use crate::fixture::{self, Reached};
 use crate::observe::{Sources, observe};
@@ -62,7 +62,7 @@ impl Process {
             nodesets: nodesets.store(),
             pods: PodCache::new(pods.store()),
             nodes: NodeCache::new(nodes.store(), Arc::from([])),
-            revisions: revisions.store(),
+            revisions: ByNodeSet::new(revisions.store(), nodesets_of_revision),
             ..fixture::sources(&executor, reached.controllers.clone())
         };
         let mut process = Self {
@@ -91,7 +91,7 @@ impl Process {
     /// Delivers this many watch events to the caches, or all by a relist.
     pub fn deliver(&mut self, count: usize, relist: bool) {
         self.nodesets.deliver(count);
-        self.revisions.deliver(count);
+        self.revisions.deliver(count).iter().for_each(|event| self.sources.revisions.observe(event));
         if !self.nodes.deliver(count).is_empty() {
             self.sources.nodes.invalidate();
         }

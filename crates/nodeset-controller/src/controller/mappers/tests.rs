@@ -66,7 +66,7 @@ fn kubernetes_node_enqueues_nodesets_with_or_eligible_for_a_pod_on_it(
     let pod = worker("placed-0", "a", "placed");
     let pods = PodCache::new(store_of(vec![pod.clone()]));
     pods.observe(&Event::Apply(pod));
-    assert_eq!(names(of_node(nodesets, pods)(host(node, &json!({})))), expected);
+    assert_eq!(names(of_node(nodesets, pods)(node)), expected);
 }
 
 fn heartbeat(second: &str) -> Value {
