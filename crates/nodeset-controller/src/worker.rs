@@ -92,8 +92,8 @@ pub struct Worker {
     pub ordinal: Option<i32>,
     /// The name of its Slurm node.
     pub slurm_name: String,
-    /// Whether it serves another Slurm cluster than its NodeSet now names, so that nothing is known about its jobs.
-    pub in_other_cluster: bool,
+    /// The Slurm cluster that it serves, if its NodeSet now names another one: then nothing is known about its jobs.
+    pub other_cluster: Option<String>,
     /// The addresses of the pod.
     pub addresses: Vec<String>,
     /// The Kubernetes node that the pod is bound to.
@@ -155,7 +155,7 @@ impl Worker {
             mode,
             ordinal: ordinal_of(&pod.name_any()).map(|(_, ordinal)| ordinal),
             slurm_name: slurm_name_of(&pod, mode),
-            in_other_cluster: false,
+            other_cluster: None,
             addresses: addresses_of(&status),
             node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).filter(|name| !name.is_empty()),
             phase: phase_of(status.phase.as_deref()),
@@ -183,11 +183,6 @@ impl Worker {
             uid: self.uid().to_owned(),
             version: self.pod.resource_version().unwrap_or_default(),
         }
-    }
-
-    /// The Slurm cluster that it was created for, from its label.
-    pub fn cluster(&self) -> Option<&str> {
-        self.pod.labels().get(labels::CLUSTER).map(String::as_str)
     }
 
     /// The pod's UID.

@@ -136,13 +136,13 @@ fn read(request: &ApiRequest<'_>, kind: &str, name: &str, cluster: &mut Cluster)
             let list: Vec<_> = cluster.jobs.iter().map(|(id, job)| render::job(*id, job)).collect();
             json!({ "jobs": list, "last_update": last_update })
         }
-        "job" => match name.parse().ok().and_then(|id| cluster.jobs.get_key_value(&id)) {
-            Some((id, job)) => json!({ "jobs": [render::job(*id, job)], "last_update": last_update }),
-            None => {
+        "job" => {
+            let Some((id, job)) = name.parse().ok().and_then(|id| cluster.jobs.get_key_value(&id)) else {
                 let error = SlurmError::new(errno::INVALID_JOB_ID, format!("Unable to query JobId={name}"));
                 return json(Err(error), request.release);
-            }
-        },
+            };
+            json!({ "jobs": [render::job(*id, job)], "last_update": last_update })
+        }
         "partitions" => {
             let all = json!({ "name": PARTITION, "partition": { "state": ["UP"] } });
             json!({ "partitions": [all], "last_update": last_update })

@@ -18,11 +18,16 @@ pub fn recorded(nodeset: &NodeSet) -> BTreeSet<String> {
     expand(record).unwrap_or_default().into_iter().collect()
 }
 
-/// The value of the record if it has to change; `None` in it removes the record.
-pub fn record_change(nodeset: &NodeSet, workers: &[Worker], replicas: &Replicas) -> Option<Option<String>> {
+/// The annotation with the record if it has to change; without a value it is removed.
+pub fn record_change(
+    nodeset: &NodeSet,
+    workers: &[Worker],
+    replicas: &Replicas,
+) -> Option<(String, Option<String>)> {
     let before = recorded(nodeset);
     let after = desired(&before, workers, replicas);
-    (before != after).then(|| (!after.is_empty()).then(|| fold_set(after.iter().map(String::as_str))))
+    let value = (!after.is_empty()).then(|| fold_set(after.iter().map(String::as_str)));
+    (before != after).then(|| (CORDONED_PODS.to_owned(), value))
 }
 
 /// Has the pods cordoned that replace recorded ones.

@@ -195,14 +195,10 @@ fn invalid_replicas(nodeset: &NodeSet) -> Option<NodeSetObstacle> {
 
 /// The workers that serve another cluster than the NodeSet names.
 fn in_other_cluster(nodeset: &NodeSet, workers: &[Worker]) -> Option<NodeSetObstacle> {
-    let others: Vec<_> = workers.iter().filter(|worker| worker.in_other_cluster).collect();
-    let first = others.first()?;
-    Some(NodeSetObstacle::OtherCluster {
-        old: first.cluster().unwrap_or_default().to_owned(),
-        new: nodeset.spec.controller_ref.name.clone(),
-        count: others.len(),
-        pod: first.name(),
-    })
+    let mut others = workers.iter().filter_map(|worker| Some((worker, worker.other_cluster.clone()?)));
+    let (first, old) = others.next()?;
+    let new = nodeset.spec.controller_ref.name.clone();
+    Some(NodeSetObstacle::OtherCluster { old, new, count: 1 + others.count(), pod: first.name() })
 }
 
 /// Which workers stay, are removed or are missing: first by count and placement, then by rollout.

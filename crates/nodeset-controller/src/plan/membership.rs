@@ -10,7 +10,7 @@ use crate::worker::{Worker, ordinal_of};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::ResourceExt;
-use slinky_api::labels::selector_labels;
+use slinky_api::labels::{CLUSTER, selector_labels};
 use slinky_api::ownership::{Control, control_of, controller_reference, retaining_reference};
 use slinky_api::v1beta1::{NodeSet, ScalingMode};
 
@@ -35,8 +35,8 @@ pub fn membership(observed: &Observed) -> Membership {
     pods.sort_by_key(|pod| pod.name_any());
     for pod in pods {
         let mut worker = Worker::new(pod.clone());
-        worker.in_other_cluster =
-            worker.cluster().is_some_and(|cluster| cluster != nodeset.spec.controller_ref.name);
+        let cluster = pod.labels().get(CLUSTER);
+        worker.other_cluster = cluster.filter(|name| **name != nodeset.spec.controller_ref.name).cloned();
         match (control_of(&pod.metadata, nodeset), missing_label(nodeset, &pod.metadata)) {
             (Control::Ours, Some(_)) => effects.push(Effect::ReleasePod(worker.reference())),
             (Control::Ours, None) => {

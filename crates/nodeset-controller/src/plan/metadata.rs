@@ -3,7 +3,6 @@
 use super::finalizers::missing_finalizers;
 use super::reservation::ReservationPlan;
 use crate::observe::Observed;
-use slinky_api::labels::annotations::CORDONED_PODS;
 use std::collections::BTreeMap;
 
 /// A change of the metadata of the NodeSet, written in one patch.
@@ -20,14 +19,14 @@ pub struct MetadataChange {
 pub fn metadata_change(
     observed: &Observed,
     reservation: &ReservationPlan,
-    cordoned_pods: Option<Option<String>>,
+    cordoned_pods: Option<(String, Option<String>)>,
 ) -> Option<MetadataChange> {
     if observed.nodeset.metadata.deletion_timestamp.is_some() {
         return None;
     }
     let finalizers = missing_finalizers(&observed.nodeset, reservation.needs_finalizer);
     let mut annotations = reservation.record.annotations(&observed.nodeset);
-    annotations.extend(cordoned_pods.map(|record| (CORDONED_PODS.to_owned(), record)));
+    annotations.extend(cordoned_pods);
     let differs = finalizers.is_some() || !annotations.is_empty();
     differs.then_some(MetadataChange { finalizers, annotations })
 }

@@ -12,7 +12,7 @@ const CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(5);
 
 /// The Slurm node with the name of a worker. Unknown for a worker in another cluster, whose nodes were not listed.
 pub fn lookup<'v>(slurm: &'v View, worker: &Worker) -> NodeLookup<'v> {
-    if worker.in_other_cluster {
+    if worker.other_cluster.is_some() {
         NodeLookup::Unknown
     } else if worker.was_registered() {
         slurm.lookup_registered(&worker.slurm_name)
@@ -25,7 +25,7 @@ pub fn lookup<'v>(slurm: &'v View, worker: &Worker) -> NodeLookup<'v> {
 pub fn gets_jobs(slurm: &View, worker: &Worker) -> bool {
     match slurm.snapshot() {
         // Also of a node that was just written to: until the next list this is the best that is known.
-        Some(snapshot) if !worker.in_other_cluster => {
+        Some(snapshot) if worker.other_cluster.is_none() => {
             snapshot.nodes.get(&worker.slurm_name).is_some_and(Node::accepts_jobs)
         }
         Some(_) | None => true,

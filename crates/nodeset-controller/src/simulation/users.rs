@@ -97,7 +97,7 @@ impl Scenario {
         } else if text(&pod, &annotation(POD_CORDON)).is_empty() {
             self.note(format!("a person cordons {name}"));
             self.api.edit::<Pod>(NAMESPACE, &name, |pod| {
-                pod["metadata"]["annotations"][POD_CORDON] = json!("true")
+                pod["metadata"]["annotations"][POD_CORDON] = json!("true");
             });
             self.invariants.cordoned_by_person.insert(name, false);
         }
