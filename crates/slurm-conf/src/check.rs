@@ -4,7 +4,7 @@
 //! a [`Severity::Warning`]. Messages contain keys and names, never values: they appear in conditions and events, and a
 //! file may contain a password.
 
-use crate::hostlist;
+use crate::hostlist::{self, HostlistError, MAX_HOSTS};
 use crate::text::{LogicalLine, Pair, logical_lines, pairs};
 use crate::writer::{EXTRA_SECTION, MERGED_SECTION, header};
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,6 +34,10 @@ const RECORDS: &[&str] = &["downnodes", "frontendname", "nodename", "nodeset", "
 /// Keys that may be repeated.
 const REPEATABLE: &[&str] =
     &["slurmctldhost", "prolog", "epilog", "prologslurmctld", "epilogslurmctld", "taskprolog", "taskepilog"];
+
+/// How many names the members of all partitions may stand for; further ones are not compared. A file of a few kilobytes can
+/// name billions.
+const MAX_MEMBERS: usize = 200_000;
 
 /// Checks a rendered slurm.conf.
 pub fn check_slurm_conf(text: &str) -> Vec<Finding> {
@@ -136,7 +140,7 @@ impl Findings {
         for line in of("nodename").filter(|line| has_unclosed_bracket(line.first().1)) {
             self.error(line.number, "nodename: the hostlist has an unclosed bracket".to_owned());
         }
-        let defined: BTreeSet<String> = of("nodename").flat_map(|line| names(line.first().1)).collect();
+        let defined = self.defined_nodes(of("nodename"));
         let mut node_sets = BTreeSet::new();
         for line in of("nodeset") {
             let (_, name) = line.first();
@@ -147,24 +151,46 @@ impl Findings {
             }
         }
         let mut partitions = BTreeSet::new();
+        let mut left = MAX_MEMBERS;
         for line in of("partitionname") {
             let (_, name) = line.first();
             if !partitions.insert(name) && !name.eq_ignore_ascii_case("default") {
                 self.error(line.number, format!("partition {name} is defined twice"));
             }
             let known = |name: &String| defined.contains(name) || node_sets.contains(name.as_str());
-            self.check_members(line, name, known);
+            self.check_members(line, name, known, &mut left);
         }
     }
 
+    /// The nodes that the file defines, as far as they are not too many.
+    fn defined_nodes<'a>(&mut self, lines: impl Iterator<Item = &'a Line<'a>>) -> BTreeSet<String> {
+        let mut defined = BTreeSet::new();
+        let mut left = MAX_HOSTS;
+        for line in lines {
+            let Some(names) = names(line.first().1, &mut left) else {
+                self.error(line.number, format!("nodename: the file defines more than {MAX_HOSTS} nodes"));
+                break;
+            };
+            defined.extend(names);
+        }
+        defined
+    }
+
     /// Checks the members of a partition. An unknown member may be a dynamic node, which no file names.
-    fn check_members(&mut self, line: &Line<'_>, partition: &str, known: impl Fn(&String) -> bool) {
+    fn check_members(
+        &mut self,
+        line: &Line<'_>,
+        partition: &str,
+        known: impl Fn(&String) -> bool,
+        left: &mut usize,
+    ) {
         let members =
             line.value("nodes").filter(|members| !members.eq_ignore_ascii_case("all")).unwrap_or_default();
         if has_unclosed_bracket(members) {
             self.error(line.number, format!("partition {partition}: the hostlist has an unclosed bracket"));
         }
-        if let Some(name) = names(members).iter().find(|name| !known(name)) {
+        let names = names(members, left).unwrap_or_default();
+        if let Some(name) = names.iter().find(|name| !known(name)) {
             self.warning(
                 line.number,
                 format!("partition {partition}: {name} is not a node set of this file"),
@@ -173,9 +199,15 @@ impl Findings {
     }
 }
 
-/// The names of a hostlist; empty if it is invalid, which slurmctld reports itself.
-fn names(hostlist: &str) -> Vec<String> {
-    hostlist::expand(hostlist).unwrap_or_default()
+/// The names of a hostlist, subtracted from those that are left; `None` if they are too many. An invalid hostlist has none:
+/// slurmctld reports it itself.
+fn names(hostlist: &str, left: &mut usize) -> Option<Vec<String>> {
+    let names = match hostlist::expand_at_most(hostlist, *left) {
+        Err(HostlistError::TooMany(_)) => return None,
+        names => names.unwrap_or_default(),
+    };
+    *left = left.saturating_sub(names.len());
+    Some(names)
 }
 
 /// Whether a hostlist ends inside a bracket. Slurm accepts some hostlists that [`hostlist::expand`] rejects.

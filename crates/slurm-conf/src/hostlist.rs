@@ -8,6 +8,8 @@ use std::fmt;
 
 /// Slurm's limit of hosts in one range; longer lists are rejected.
 pub const MAX_HOSTS: usize = 65_536;
+/// The longest name of a host in DNS. With it, [`MAX_HOSTS`] names have a bounded size.
+const LONGEST_NAME: usize = 253;
 
 /// Why a text is not a hostlist.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -18,19 +20,31 @@ pub enum HostlistError {
     /// Neither a number nor an ascending range in brackets.
     #[error("invalid range {0:?}")]
     Range(String),
-    /// More than [`MAX_HOSTS`] hosts.
-    #[error("more than {MAX_HOSTS} hosts")]
-    TooMany,
+    /// More hosts than allowed.
+    #[error("more than {0} hosts")]
+    TooMany(usize),
+    /// A name that no host can have.
+    #[error("a name longer than {LONGEST_NAME} characters")]
+    TooLong,
 }
 
 /// All names of a hostlist in order, duplicates included.
 pub fn expand(hostlist: &str) -> Result<Vec<String>, HostlistError> {
+    expand_at_most(hostlist, MAX_HOSTS)
+}
+
+/// Like [`expand`], with a limit of its own: a short text can stand for many names, so their number and size are computed
+/// before memory is used for them.
+pub(crate) fn expand_at_most(hostlist: &str, limit: usize) -> Result<Vec<String>, HostlistError> {
     let mut names = Vec::new();
     for element in elements(hostlist)? {
         let parts = parts(element)?;
+        if parts.iter().fold(0_usize, |sum, part| sum.saturating_add(part.longest())) > LONGEST_NAME {
+            return Err(HostlistError::TooLong);
+        }
         let count = parts.iter().try_fold(1_usize, |product, part| product.checked_mul(part.count()));
-        if count.and_then(|count| count.checked_add(names.len())).is_none_or(|total| total > MAX_HOSTS) {
-            return Err(HostlistError::TooMany);
+        if count.and_then(|count| count.checked_add(names.len())).is_none_or(|total| total > limit) {
+            return Err(HostlistError::TooMany(limit));
         }
         names.extend(parts.iter().fold(vec![String::new()], |prefixes, part| part.append_to(&prefixes)));
     }
@@ -121,6 +135,14 @@ impl Part<'_> {
         }
     }
 
+    /// The length of its longest text.
+    fn longest(&self) -> usize {
+        match self {
+            Self::Text(text) => text.len(),
+            Self::Numbers(ranges) => ranges.iter().map(Range::digits).max().unwrap_or_default(),
+        }
+    }
+
     fn append_to(&self, prefixes: &[String]) -> Vec<String> {
         match self {
             Self::Text(text) => prefixes.iter().map(|prefix| format!("{prefix}{text}")).collect(),
@@ -136,6 +158,10 @@ impl Range {
     fn parse(text: &str) -> Result<Self, HostlistError> {
         let invalid = || HostlistError::Range(text.to_owned());
         let (low_text, high_text) = text.split_once('-').unwrap_or((text, text));
+        // No host has a longer name, and `format!` panics at a width beyond 16 bits.
+        if low_text.len() > LONGEST_NAME {
+            return Err(HostlistError::TooLong);
+        }
         let low = number(low_text).ok_or_else(invalid)?;
         let high = number(high_text).filter(|high| *high >= low).ok_or_else(invalid)?;
         Ok(Self { low, high, width: low_text.len() })
@@ -143,6 +169,11 @@ impl Range {
 
     fn count(&self) -> usize {
         usize::try_from(self.high - self.low).map_or(usize::MAX, |span| span.saturating_add(1))
+    }
+
+    /// The length of its highest number.
+    fn digits(&self) -> usize {
+        self.high.to_string().len().max(self.width)
     }
 
     /// Whether `number` follows, written as the range would write it.

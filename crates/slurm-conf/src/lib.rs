@@ -28,7 +28,10 @@ mod writer;
 
 pub use cgroup::render_cgroup_conf;
 pub use equivalence::is_equivalent;
-pub use slurm::{AccountingAddress, ControllerHost, ExternalSlurmConf, NodeSet, SlurmConf, partition_names};
+pub use slurm::{
+    AccountingAddress, ControllerHost, ExternalSlurmConf, NodeSet, SlurmConf, node_sets_in_file,
+    partition_names,
+};
 pub use slurmd::{ExtraItemError, ExtraItems, slurmd_args};
 pub use slurmdbd::{SlurmdbdConf, Storage};
 pub use ssh::{render_authorized_keys, render_login_sshd_config, render_worker_sshd_config};

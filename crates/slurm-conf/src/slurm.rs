@@ -155,30 +155,6 @@ impl SlurmConf {
     }
 }
 
-impl NodeSet {
-    /// Parses the node set with this name from a rendered slurm.conf, ignoring the user's free text.
-    pub fn in_file(text: &str, name: &str) -> Option<Self> {
-        let extra = header(EXTRA_SECTION);
-        let generated: Vec<&str> = text.lines().take_while(|line| *line != extra).collect();
-        let lines = logical_lines(&generated.join("\n"));
-        let lines: Vec<_> = lines.iter().filter_map(|line| pairs(&line.text)).collect();
-        let is = |pair: &Pair<'_>, key: &str| pair.key.eq_ignore_ascii_case(key) && pair.value == name;
-        lines.iter().find(|line| line.first().is_some_and(|first| is(first, "NodeSet")))?;
-        let options = lines.iter().find_map(|line| match line.as_slice() {
-            [partition, nodes, options @ ..] => {
-                (is(partition, "PartitionName") && is(nodes, "Nodes")).then_some(options)
-            }
-            _ => None,
-        });
-        let options =
-            options.map(|options| options.iter().map(Pair::to_string).collect::<Vec<_>>().join(" "));
-        Some(Self {
-            name: ConfName::new("name", name).ok()?,
-            partition: options.and_then(|options| ConfLine::new("partition", &options).ok()),
-        })
-    }
-}
-
 impl ExternalSlurmConf {
     /// Renders the file with the options that clients of that slurmctld need.
     pub fn render(&self) -> String {
@@ -192,6 +168,39 @@ impl ExternalSlurmConf {
         write_accounting(&mut file, self.accounting.as_ref());
         file.finish()
     }
+}
+
+/// The node sets of a rendered slurm.conf by name, without those in the user's free text.
+pub fn node_sets_in_file(text: &str) -> BTreeMap<String, NodeSet> {
+    let extra = header(EXTRA_SECTION);
+    let generated: Vec<&str> = text.lines().take_while(|line| *line != extra).collect();
+    let lines = logical_lines(&generated.join("\n"));
+    let mut sets = BTreeMap::new();
+    let mut partitions = BTreeMap::new();
+    for line in lines.iter().filter_map(|line| pairs(&line.text)) {
+        match line.as_slice() {
+            [set, ..] if set.key.eq_ignore_ascii_case("NodeSet") => {
+                if let Ok(name) = ConfName::new("name", set.value) {
+                    sets.insert(set.value.to_owned(), NodeSet { name, partition: None });
+                }
+            }
+            [partition, nodes, options @ ..]
+                if partition.key.eq_ignore_ascii_case("PartitionName")
+                    && nodes.key.eq_ignore_ascii_case("Nodes")
+                    && partition.value == nodes.value =>
+            {
+                let options: Vec<String> = options.iter().map(Pair::to_string).collect();
+                partitions.insert(partition.value.to_owned(), options.join(" "));
+            }
+            _ => {}
+        }
+    }
+    for (name, options) in partitions {
+        if let Some(set) = sets.get_mut(&name) {
+            set.partition = ConfLine::new("partition", &options).ok();
+        }
+    }
+    sets
 }
 
 /// Names of the partitions that are defined in a part of slurm.conf.
@@ -271,7 +280,7 @@ mod tests {
     )]
     #[case::only_in_user_text("### EXTRA CONFIG ###\nNodeSet=a Feature=a\nPartitionName=a Nodes=a", &[])]
     fn node_set_is_parsed_from_the_generated_part(#[case] text: &str, #[case] expected: &[&str]) {
-        let found = NodeSet::in_file(text, "a");
+        let found = node_sets_in_file(text).remove("a");
         let name = found.iter().map(|set| set.name.as_ref());
         let options = found.iter().filter_map(|set| set.partition.as_ref()).map(AsRef::as_ref);
         assert_eq!(name.chain(options).collect::<Vec<&str>>(), expected);

@@ -6,6 +6,9 @@
 use crate::text;
 use std::fmt;
 
+/// The longest options of a line. All lines together have to fit into a ConfigMap of 1 MiB.
+const LONGEST_LINE: usize = 16 * 1024;
+
 /// Why a text cannot be written on a configuration line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
@@ -27,6 +30,9 @@ pub enum Problem {
     /// The text has several lines.
     #[error("must be a single line")]
     SeveralLines,
+    /// The options of a line are longer than [`LONGEST_LINE`].
+    #[error("must not be longer than {LONGEST_LINE} bytes")]
+    TooLong,
 }
 
 /// A field with invalid text.
@@ -94,6 +100,9 @@ impl ConfName {
 impl ConfLine {
     /// Removes comments and line breaks that Slurm ignores.
     fn parse(text: &str) -> Result<Self, Problem> {
+        if text.len() > LONGEST_LINE {
+            return Err(Problem::TooLong);
+        }
         let mut lines = text::logical_lines(text).into_iter();
         let line = lines.next().map(|line| line.text).unwrap_or_default();
         if lines.next().is_some() {
@@ -216,6 +225,7 @@ mod tests {
     #[case("State=UP\\", Ok("State=UP"))]
     #[case("State=UP\nSlurmUser=root", Err(Problem::SeveralLines))]
     #[case("State=UP\0", Err(Problem::Character('\0')))]
+    #[case(&"A=1 ".repeat(5000), Err(Problem::TooLong))]
     fn options_are_one_logical_line(#[case] text: &str, #[case] expected: Result<&str, Problem>) {
         let found = ConfLine::new("f", text);
         assert_eq!(found.as_ref().map(AsRef::as_ref).map_err(|error| error.problem), expected);

@@ -97,6 +97,24 @@ fn node_sets_with_the_same_name_are_reported() {
 }
 
 #[test]
+fn nodes_beyond_the_limit_are_an_error() {
+    let bomb = "NodeName=a[1-65536] CPUs=1\n".repeat(1000);
+    let message = "nodename: the file defines more than 65536 nodes".to_owned();
+    assert_eq!(findings(&bomb), [(Severity::Error, 2, message)]);
+}
+
+#[test]
+fn members_of_partitions_beyond_the_limit_are_not_compared() {
+    let partition = |name: u32, nodes: &str| format!("PartitionName=p{name} Nodes={nodes}[1-65536]\n");
+    let mut text = "NodeName=a[1-65536] CPUs=1\n".to_owned() + &partition(0, "unknown");
+    assert_eq!(findings(&text).len(), 1);
+    text = "NodeName=a[1-65536] CPUs=1\n".to_owned();
+    text.extend((0..1000).map(|name| partition(name, "a")));
+    text += &partition(1000, "unknown");
+    assert_eq!(findings(&text), []);
+}
+
+#[test]
 fn messages_contain_no_values() {
     let findings = check_slurmdbd_conf("StoragePass=open sesame\nStorageUser=\n");
     let messages: Vec<_> = findings.iter().map(|finding| finding.message.as_str()).collect();

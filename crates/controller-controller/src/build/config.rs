@@ -285,7 +285,7 @@ fn configure(set: &NodeSet, name: &str) -> Result<slurm_conf::NodeSet, String> {
 
 /// A node set of the configuration in force.
 fn in_force(name: &str, files: Option<&Files>) -> Option<slurm_conf::NodeSet> {
-    slurm_conf::NodeSet::in_file(files?.get(SLURM_CONF)?, name)
+    slurm_conf::node_sets_in_file(files?.get(SLURM_CONF)?).remove(name)
 }
 
 /// Warnings about a slurm.conf; an error if slurmctld would not start with it.
