@@ -149,6 +149,32 @@ pub fn is_data_key(key: &str) -> bool {
     !key.is_empty() && key.len() <= LONGEST_DATA_KEY && key != "." && key != ".." && key.chars().all(allowed)
 }
 
+/// The address of an external daemon is neither a host name nor an IP address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InvalidHost(String);
+
+impl std::error::Error for InvalidHost {}
+
+impl std::fmt::Display for InvalidHost {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "externalConfig.host must be a host name or an IP address, which {:?} is not", self.0)
+    }
+}
+
+/// Checks the address of an external daemon.
+pub fn check_host(host: &str) -> Result<(), InvalidHost> {
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    let is_address = bare.unwrap_or(host).parse::<std::net::Ipv6Addr>().is_ok();
+    let is_part = |part: &str| {
+        let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+        !part.is_empty() && !part.starts_with('-') && part.chars().all(allowed)
+    };
+    // A name may end in a dot, which makes it absolute.
+    let name = host.strip_suffix('.').unwrap_or(host);
+    let is_name = name.len() <= LONGEST_OBJECT_NAME && name.split('.').all(is_part);
+    if is_address || is_name { Ok(()) } else { Err(InvalidHost(host.to_owned())) }
+}
+
 impl Controller {
     /// Name of the Slurm cluster.
     pub fn cluster_name(&self) -> String {
@@ -158,13 +184,18 @@ impl Controller {
         }
     }
 
-    /// `host:port` where configless daemons fetch their configuration.
-    pub fn config_server(&self) -> String {
+    /// `host:port` where configless daemons fetch their configuration. The images of daemons evaluate it in a shell.
+    pub fn config_server(&self) -> Result<String, InvalidHost> {
         match &self.spec.external_config {
-            Some(external) if self.spec.external => format!("{}:{}", external.host, external.port),
+            Some(external) if self.spec.external => {
+                check_host(&external.host)?;
+                Ok(format!("{}:{}", external.host, external.port))
+            }
+            // The Service has this port besides the one of `service.port`.
             _ => {
                 let service = controller::workload(&self.name_any());
-                format!("{}:{SLURMCTLD_PORT}", service_host(&service, &self.namespace().unwrap_or_default()))
+                let host = service_host(&service, &self.namespace().unwrap_or_default());
+                Ok(format!("{host}:{SLURMCTLD_PORT}"))
             }
         }
     }
@@ -315,6 +346,26 @@ mod tests {
         assert_eq!(is_data_key(key), valid);
     }
 
+    #[rstest]
+    #[case::name("ctl-0.example.com", true)]
+    #[case::absolute_name("ctl.example.com.", true)]
+    #[case::underscore("slurm_ctl", true)]
+    #[case::ipv4("10.1.2.3", true)]
+    #[case::ipv6("fd00::1", true)]
+    #[case::ipv6_in_brackets("[fd00::1]", true)]
+    #[case::empty("", false)]
+    #[case::command("h;reboot", false)]
+    #[case::substitution("$(id)", false)]
+    #[case::blank("h -x", false)]
+    #[case::option("-x", false)]
+    #[case::pattern("[a-z]", false)]
+    #[case::port("h:6817", false)]
+    #[case::list("a,b", false)]
+    #[case::line_break("h\n", false)]
+    fn hosts_are_names_or_addresses(#[case] host: &str, #[case] valid: bool) {
+        assert_eq!(check_host(host).is_ok(), valid);
+    }
+
     #[test]
     fn external_controller_uses_its_configured_address() {
         let mut controller: Controller = serde_json::from_value(json!({
@@ -322,9 +373,9 @@ mod tests {
             "spec": { "externalConfig": { "host": "ctl.example", "port": 7000 } },
         }))
         .unwrap();
-        assert_eq!(controller.config_server(), "a-controller.ns:6817");
+        assert_eq!(controller.config_server().unwrap(), "a-controller.ns:6817");
         controller.spec.external = true;
-        assert_eq!(controller.config_server(), "ctl.example:7000");
+        assert_eq!(controller.config_server().unwrap(), "ctl.example:7000");
         assert_eq!(controller.cluster_name(), "ns_a");
     }
 }

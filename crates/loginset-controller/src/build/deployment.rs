@@ -127,7 +127,7 @@ fn build_pod(
 fn build_login(loginset: &LoginSet, controller: &Controller) -> Result<Value, BuildError> {
     let base = Container {
         name: LoginSet::NAME.to_owned(),
-        env: Some(vec![env("SACKD_OPTIONS", &format!("--conf-server {}", controller.config_server()))]),
+        env: Some(vec![env("SACKD_OPTIONS", &format!("--conf-server {}", controller.config_server()?))]),
         ports: Some(vec![tcp_port(LoginSet::NAME, port(loginset))]),
         readiness_probe: Some(exec_probe(&["test", "-S", "/run/slurm/sack.socket"])),
         volume_mounts: Some(mounts()),
@@ -285,5 +285,9 @@ mod tests {
             serde_json::from_value(json!({ "host": "ctl.example", "port": 7000 })).unwrap();
         let login = build_login(&loginset(&json!({})), &controller).unwrap();
         assert_eq!(login["env"][0]["value"], "--conf-server ctl.example:7000");
+        controller.spec.external_config =
+            serde_json::from_value(json!({ "host": "h;reboot", "port": 7000 })).unwrap();
+        let error = build_login(&loginset(&json!({})), &controller).unwrap_err().to_string();
+        assert!(error.contains("externalConfig.host"), "{error}");
     }
 }

@@ -1,6 +1,7 @@
 //! Errors of the spec that prevent building an object. Only an edit of the spec helps.
 
 use pod_builder::{LimitError, TypeMismatch};
+use slinky_api::names::InvalidHost;
 use slurm_conf::{ExtraItemError, ValueError};
 
 /// Why an object cannot be built.
@@ -15,6 +16,9 @@ pub enum BuildError {
     /// The name is not valid in slurm.conf.
     #[error(transparent)]
     SlurmName(#[from] ValueError),
+    /// The Controller has an invalid address.
+    #[error("the Controller's {0}")]
+    ConfigServer(#[from] InvalidHost),
     /// A resource limit is not a quantity.
     #[error("{field}.{limit}: it is not a quantity")]
     Limit {

@@ -30,7 +30,7 @@ pub fn build_slurmd(nodeset: &NodeSet, controller: &Controller) -> Result<Value,
     let ssh = spec.enabled_ssh();
     let base = Container {
         name: NodeSet::NAME.to_owned(),
-        args: Some(slurmd_args(&name, &controller.config_server(), &extra)),
+        args: Some(slurmd_args(&name, &controller.config_server()?, &extra)),
         env: Some(environment(nodeset)?),
         ports: Some(ports(nodeset)),
         startup_probe: Some(with_one_minute_threshold(http_probe("/livez", NodeSet::NAME))),

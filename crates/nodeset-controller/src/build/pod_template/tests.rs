@@ -47,6 +47,17 @@ fn config_server_of_an_external_controller_is_its_host() {
     assert_eq!(template.spec["containers"][0]["args"][2], "ctl.example:7000");
 }
 
+#[test]
+fn address_that_a_shell_would_execute_is_refused() {
+    let mut controller = controller();
+    controller.spec.external = true;
+    controller.spec.external_config =
+        serde_json::from_value(json!({ "host": "h;reboot", "port": 7000 })).unwrap();
+    let hashes = Hashes { sshd_conf: String::new(), sssd_conf: String::new() };
+    let error = build_template(&nodeset(&json!({})), &controller, hashes, "cluster.test").unwrap_err();
+    assert!(error.to_string().contains("externalConfig.host"), "{error}");
+}
+
 #[rstest]
 #[case::none(json!({}), json!({}), "0", "0")]
 #[case::container_limits(json!({ "cpu": "1500m", "memory": "1500Mi" }), json!({ "cpu": 8 }), "2", "1500")]
