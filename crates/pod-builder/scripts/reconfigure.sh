@@ -3,6 +3,7 @@
 set -euo pipefail
 
 directory=/etc/slurm
+port=6817
 interval=2
 retry=2
 longest=60
@@ -24,6 +25,22 @@ contents() {
 # without reading them.
 digest() {
 	(contents ! -name '*.key') | sha256sum | cut -c 1-64
+}
+
+# Whether this pod may reconfigure. With standbys every pod runs this script, but only that of the
+# slurmctld in control acts; a standby reads the files when it takes over, and then this reports it.
+in_control() {
+	local hosts status
+	hosts="$(grep -ci '^SlurmctldHost=' "$directory/slurm.conf")" || :
+	if [ "${hosts:-0}" -le 1 ]; then
+		return
+	fi
+	status="$(
+		exec 3<> "/dev/tcp/127.0.0.1/$port"
+		printf 'GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n' >&3
+		read -r -t 2 line <&3
+		echo "$line"
+	)" 2> /dev/null && [[ "$status" == *' 204'* ]]
 }
 
 # Waits until slurmctld answers, and prints since when it runs: the time of its start or of its last reconfigure.
@@ -52,7 +69,7 @@ due=0
 while :; do
 	# A file may vanish while the kubelet updates the volume; the next iteration retries.
 	if current="$(contents)" && [ "$current" != "$applied" ] &&
-		{ [ "$current" != "$refused" ] || [ "$SECONDS" -ge "$due" ]; }; then
+		{ [ "$current" != "$refused" ] || [ "$SECONDS" -ge "$due" ]; } && in_control; then
 		name="$(digest)"
 		if [ "$current" != "$refused" ]; then
 			delay="$retry"

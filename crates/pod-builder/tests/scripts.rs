@@ -7,10 +7,13 @@ use pod_builder::hash_files;
 use pod_builder::parts::{initconf, logfile, reconfigure};
 use rstest::rstest;
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
 
 fn script(container: &Container) -> String {
     container.command.as_ref().unwrap().last().unwrap().clone()
@@ -112,13 +115,15 @@ fn initconf_fails_when_a_file_cannot_be_copied() {
 struct Reconfigure {
     etc: PathBuf,
     bin: PathBuf,
+    /// The port of slurmctld.
+    port: u16,
 }
 
 impl Reconfigure {
     /// slurmctld was started at `boot`, in the words of date(1).
     fn new(name: &str, boot: &str) -> Self {
         let root = directory(name);
-        let it = Self { etc: root.join("etc"), bin: root.join("bin") };
+        let it = Self { etc: root.join("etc"), bin: root.join("bin"), port: 0 };
         for path in [&it.etc, &it.bin] {
             fs::create_dir_all(path).unwrap();
         }
@@ -155,6 +160,7 @@ impl Reconfigure {
     fn start(&self) -> (Child, impl Iterator<Item = String> + use<>) {
         let local = script(&reconfigure())
             .replace("/etc/slurm", self.etc.to_str().unwrap())
+            .replace("port=6817", &format!("port={}", self.port))
             .replace("interval=2", "interval=0.1")
             .replace("retry=2", "retry=0");
         let path = format!("{}:{}", self.bin.display(), std::env::var("PATH").unwrap());
@@ -211,6 +217,39 @@ fn reverted_change_is_reported_after_a_failed_reconfigure() {
     it.refuse(false);
     let applied = lines.find(|line| !line.contains("failed")).unwrap();
     assert!(applied == format!("Reconfigured to {}", digest("one")), "{applied}");
+    terminate(&mut child);
+}
+
+/// Answers the given number of HTTP requests as a standby, sends a message, and answers the others as the active daemon.
+fn serve_readiness(standby_answers: usize) -> (u16, Receiver<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (sender, taken_over) = channel();
+    std::thread::spawn(move || {
+        for (count, stream) in listener.incoming().enumerate() {
+            let mut stream = stream.unwrap();
+            let request = BufReader::new(stream.try_clone().unwrap()).lines().next().unwrap().unwrap();
+            assert_eq!(request, "GET /readyz HTTP/1.1");
+            if count == standby_answers {
+                sender.send(()).unwrap();
+            }
+            let status = if count < standby_answers { "503 Service Unavailable" } else { "204 No Content" };
+            write!(stream, "HTTP/1.1 {status}\r\n\r\n").unwrap();
+        }
+    });
+    (port, taken_over)
+}
+
+#[test]
+fn standby_does_not_reconfigure_until_it_is_in_control() {
+    let (port, taken_over) = serve_readiness(3);
+    let it = Reconfigure { port, ..Reconfigure::new("reconfigure-standby", "tomorrow") };
+    let hosts = |text: &str| format!("SlurmctldHost=a(a.x)\nSlurmctldHost=b(b.x)\n{text}");
+    let (mut child, mut lines) = it.start();
+    assert_eq!(lines.next(), Some(it.watching("one")));
+    it.update(&hosts("A=2"));
+    taken_over.recv_timeout(Duration::from_secs(20)).unwrap();
+    assert_eq!(lines.next(), Some(format!("Reconfigured to {}", digest(&hosts("A=2")))));
     terminate(&mut child);
 }
 
