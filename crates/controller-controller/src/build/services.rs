@@ -8,7 +8,7 @@ use pod_builder::{
     BuildError, ComponentPort, ComponentService, build_component_service, build_headless_spec,
     component_metadata,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use slinky_api::labels::{App, CONTROLLER_ACTIVE, TRUE, selector_labels};
 use slinky_api::names::{SLURMCTLD_PORT, controller as names};
 use slinky_api::v1beta1::Controller;
@@ -26,7 +26,23 @@ pub fn build_service(controller: &Controller) -> Result<RawObject<Service>, Buil
         template: controller.spec.service.as_ref(),
         inherits_metadata: true,
     };
-    Ok(RawObject::new(build_component_service(controller, &service)?)?)
+    let mut service = build_component_service(controller, &service)?;
+    add_daemon_port(&mut service);
+    Ok(RawObject::new(service)?)
+}
+
+/// Daemons and clients use one port for all addresses of slurmctld. With another `service.port` the Service has it, too.
+fn add_daemon_port(service: &mut Value) {
+    let ports = service.pointer_mut("/spec/ports").and_then(Value::as_array_mut);
+    let Some(ports) = ports.filter(|ports| ports.iter().all(|port| port["port"] != SLURMCTLD_PORT)) else {
+        return;
+    };
+    ports.push(json!({
+        "name": format!("{}-{SLURMCTLD_PORT}", Controller::NAME),
+        "port": SLURMCTLD_PORT,
+        "protocol": "TCP",
+        "targetPort": Controller::NAME,
+    }));
 }
 
 /// The headless Service `<name>-controller-internal`, by which daemons find each other, active or not.
@@ -60,6 +76,18 @@ mod tests {
     fn internal_service() {
         let controller = controller(&json!({ "service": { "port": 7817 } }));
         insta::assert_yaml_snapshot!(build_internal_service(&controller).unwrap());
+    }
+
+    #[test]
+    fn service_has_the_port_in_the_address_of_daemons() {
+        for port in [json!(null), json!(7817), json!(6817)] {
+            let controller = controller(&json!({ "service": { "port": port } }));
+            let server = controller.config_server().unwrap();
+            let used: i32 = server.rsplit_once(':').unwrap().1.parse().unwrap();
+            let service = build_service(&controller).unwrap();
+            let ports = service.spec.as_ref().unwrap().ports.clone().unwrap();
+            assert_eq!(ports.iter().filter(|port| port.port == used).count(), 1, "{ports:?}");
+        }
     }
 
     #[test]
