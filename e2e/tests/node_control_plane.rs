@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
-use slinky_api::conditions::CONFIGURED;
+use slinky_api::conditions::{ACTIVE_REPORTED, CONFIGURED};
 use slinky_api::labels::CONTROLLER_ACTIVE;
 use slinky_api::labels::annotations::ACCEPTED_CONFIG;
 use slinky_api::v1beta1::{Accounting, Controller, LoginSet, RestApi, Token};
@@ -479,7 +479,64 @@ async fn standby_takes_over_with_the_job_queue() -> Result<()> {
     let show = async || cluster.scontrol(&["show", "job", &job]);
     let is_kept = |shown: &String| shown.contains(&format!("JobId={job}"));
     eventually("the job after the failback", STARTED, show, is_kept).await?;
+    readiness_decides_where_the_operator_cannot_ask(&cluster).await?;
     cluster.env.tear_down().await
+}
+
+/// Like a NetworkPolicy, drops the operator's requests to slurmctld; those of the kubelet have another path. Undone when it
+/// goes out of scope.
+struct Blocked(Vec<String>);
+
+impl Blocked {
+    fn set(&self, command: &str) -> Result<()> {
+        for address in &self.0 {
+            let mut iptables = Command::new("iptables");
+            iptables.args(["-w", command, "OUTPUT", "-d", address, "-p", "tcp", "--dport", "6817"]);
+            iptables.args(["-m", "string", "--algo", "bm", "--string", "GET /readyz", "-j", "DROP"]);
+            output_of(iptables)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Blocked {
+    fn drop(&mut self) {
+        let _undone = self.set("-D");
+    }
+}
+
+/// The Service follows a failed slurmctld although the operator cannot ask any, and a condition says so.
+async fn readiness_decides_where_the_operator_cannot_ask(cluster: &SlurmCluster) -> Result<()> {
+    let params = kube::api::ListParams::default().labels("app.kubernetes.io/name=slurmctld");
+    let pods = cluster.pods().list(&params).await?.items;
+    let addresses = pods.into_iter().filter_map(|pod| pod.status?.pod_ip).collect();
+    let blocked = Blocked(addresses);
+    blocked.set("-I")?;
+    let begun = Instant::now();
+    let get = async || condition(&cluster.env.get::<Controller>("slurm").await?, ACTIVE_REPORTED);
+    let reported = eventually("a report", STARTED, get, |it: &Condition| it.reason == "NotAnswering").await?;
+    ensure!(active_pods_of(cluster).await? == [CONTROLLER_POD], "the Service lost the active slurmctld");
+    report(format_args!(
+        "daemons do not answer: reported after {:.1} s: {}",
+        begun.elapsed().as_secs_f64(),
+        reported.message
+    ));
+
+    let killed = Instant::now();
+    let active_pods = async || {
+        kill_slurmctld(cluster, CONTROLLER_POD).unwrap_or_default();
+        active_pods_of(cluster).await
+    };
+    eventually("the standby", STARTED, active_pods, |pods| *pods == ["slurm-controller-1"]).await?;
+    report(format_args!(
+        "daemons do not answer: the Service leaves a failed slurmctld after {:.1} s",
+        killed.elapsed().as_secs_f64()
+    ));
+    drop(blocked);
+    let unblocked = Instant::now();
+    eventually("a report", STARTED, get, |it: &Condition| it.reason == "Reported").await?;
+    report(format_args!("daemons answer again: reported after {:.1} s", unblocked.elapsed().as_secs_f64()));
+    Ok(())
 }
 
 /// Sends SIGKILL to slurmctld in a pod.

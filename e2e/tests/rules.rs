@@ -121,6 +121,11 @@ fn controller_rules() -> Vec<Rule> {
             json!({ "ha": { "enabled": false, "backups": 0 } }),
             Some("greater than or equal to 1"),
         ),
+        (
+            "more backups than pods that a cluster can run",
+            json!({ "ha": { "enabled": false, "backups": i32::MAX } }),
+            Some("less than or equal to 9"),
+        ),
         ("no list of files", json!({ "configFileRefs": null }), None),
         ("interval", json!({ "metrics": { "serviceMonitor": { "interval": "1h30m" } } }), None),
         (

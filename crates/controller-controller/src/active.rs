@@ -13,6 +13,7 @@ use operator_runtime::{PerObject, Scope, find};
 use reqwest::{Client, StatusCode};
 use slinky_api::names::{SLURMCTLD_PORT, controller as names};
 use slinky_api::v1beta1::Controller;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,9 +23,63 @@ use tracing::info;
 const INTERVAL: Duration = Duration::from_secs(2);
 /// Timeout of one request. A daemon that hands over control does not answer.
 const TIMEOUT: Duration = Duration::from_secs(2);
+/// After so many polls without an answer a daemon counts as silent: one that hands over control does not answer for a while.
+const SILENT_AFTER: u32 = 5;
 
-/// The ordinal of the active daemon of each Controller with standbys; `None` if no daemon reports to be active.
-pub type ActiveDaemons = Arc<PerObject<Option<i32>>>;
+/// The answers of the daemons of each Controller with standbys.
+pub type ActiveDaemons = Arc<PerObject<Poll>>;
+
+/// The answers of the daemons of one Controller.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Poll {
+    /// The ordinal of the daemon that reports to be active.
+    pub active: Option<i32>,
+    /// The ordinals of daemons that have not answered for a while, although they have an address.
+    pub silent: BTreeSet<i32>,
+    /// How many polls each daemon has not answered, up to [`SILENT_AFTER`].
+    unanswered: BTreeMap<i32, u32>,
+}
+
+/// The answer of one daemon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answer {
+    /// It is in control.
+    Active,
+    /// It is not in control.
+    Standby,
+    /// It does not answer.
+    Nothing,
+    /// It has no address.
+    Absent,
+}
+
+impl Poll {
+    /// The state after these answers, by ordinal.
+    fn after(&self, answers: &[Answer]) -> Self {
+        let mut poll = Self::default();
+        for (ordinal, answer) in (0_i32..).zip(answers) {
+            match answer {
+                // While control returns to the primary, two daemons may report to be active; the lowest ordinal wins.
+                Answer::Active => poll.active = poll.active.or(Some(ordinal)),
+                Answer::Nothing => {
+                    let before = self.unanswered.get(&ordinal).copied().unwrap_or_default();
+                    let unanswered = (before + 1).min(SILENT_AFTER);
+                    poll.unanswered.insert(ordinal, unanswered);
+                    if unanswered == SILENT_AFTER {
+                        poll.silent.insert(ordinal);
+                    }
+                }
+                Answer::Standby | Answer::Absent => {}
+            }
+        }
+        poll
+    }
+
+    #[cfg(test)]
+    pub fn of(active: Option<i32>, silent: &[i32]) -> Self {
+        Self { active, silent: silent.iter().copied().collect(), unanswered: BTreeMap::new() }
+    }
+}
 
 /// Starts to poll in the background. The stream has the Controllers whose active daemon changed.
 pub fn watch(
@@ -68,15 +123,18 @@ impl Poller {
     }
 
     async fn poll(&self, controller: &Controller) {
-        let answers = (0..controller.spec.daemons()).map(|ordinal| self.is_active(controller, ordinal));
-        let active = first_active(&join_all(answers).await);
-        let is_changed =
-            self.active_daemons.with(controller, |known| std::mem::replace(known, active) != active);
-        if is_changed {
+        let answers = (0..controller.spec.daemons()).map(|ordinal| self.ask(controller, ordinal));
+        let answers = join_all(answers).await;
+        let (before, after) = self.active_daemons.with(controller, |known| {
+            let after = known.after(&answers);
+            (std::mem::replace(known, after.clone()), after)
+        });
+        if (before.active, &before.silent) != (after.active, &after.silent) {
             info!(
                 controller = controller.name_any(),
                 namespace = controller.namespace(),
-                active,
+                active = after.active,
+                silent = ?after.silent,
                 "Active slurmctld changed"
             );
             // Fails only during shutdown, when the receiver is dropped.
@@ -84,31 +142,42 @@ impl Poller {
         }
     }
 
-    async fn is_active(&self, controller: &Controller, ordinal: i32) -> bool {
+    async fn ask(&self, controller: &Controller, ordinal: i32) -> Answer {
         let pod = names::pod(&controller.name_any(), ordinal);
         let pod = find(&self.pods, &controller.namespace().unwrap_or_default(), &pod);
         let address = pod.and_then(|pod| pod.status.as_ref()?.pod_ip.as_ref()?.parse::<IpAddr>().ok());
-        let Some(address) = address else { return false };
+        let Some(address) = address else { return Answer::Absent };
         let port = u16::try_from(SLURMCTLD_PORT).unwrap_or_default();
         let url = format!("http://{}/readyz", SocketAddr::new(address, port));
-        let answer = self.client.get(url).send().await;
-        answer.is_ok_and(|answer| answer.status() == StatusCode::NO_CONTENT)
+        match self.client.get(url).send().await {
+            Ok(answer) if answer.status() == StatusCode::NO_CONTENT => Answer::Active,
+            Ok(_) => Answer::Standby,
+            Err(_) => Answer::Nothing,
+        }
     }
-}
-
-/// The lowest ordinal that reports to be active: while control returns to the primary, two daemons may.
-fn first_active(answers: &[bool]) -> Option<i32> {
-    answers.iter().position(|active| *active).and_then(|ordinal| i32::try_from(ordinal).ok())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::first_active;
+    use super::*;
 
     #[test]
     fn lowest_active_ordinal_wins_and_no_answer_means_unknown() {
-        assert_eq!(first_active(&[true, true]), Some(0));
-        assert_eq!(first_active(&[false, true]), Some(1));
-        assert_eq!(first_active(&[false, false]), None);
+        let active = |answers: &[Answer]| Poll::default().after(answers).active;
+        assert_eq!(active(&[Answer::Active, Answer::Active]), Some(0));
+        assert_eq!(active(&[Answer::Standby, Answer::Active]), Some(1));
+        assert_eq!(active(&[Answer::Nothing, Answer::Absent]), None);
+    }
+
+    #[test]
+    fn daemon_is_silent_after_several_polls_without_an_answer_in_a_row() {
+        let silent_after = |answers: &[Answer]| {
+            let poll = answers.iter().fold(Poll::default(), |poll, answer| poll.after(&[*answer]));
+            !poll.silent.is_empty()
+        };
+        assert!(silent_after(&[Answer::Nothing; 5]) && silent_after(&[Answer::Nothing; 50]));
+        assert!(!silent_after(&[Answer::Nothing; 4]) && !silent_after(&[Answer::Absent; 9]));
+        let interrupted = [[Answer::Nothing; 4].as_slice(), &[Answer::Standby], &[Answer::Nothing; 4]];
+        assert!(!silent_after(&interrupted.concat()));
     }
 }

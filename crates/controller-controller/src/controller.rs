@@ -123,6 +123,7 @@ async fn run(scope: Scope, delay: Duration) -> anyhow::Result<()> {
         pods,
         active_daemons,
         pending: PerObject::default(),
+        refusals: PerObject::default(),
         reconfigure_delay: delay,
     };
     let context = Context { scope: scope.clone(), sources, service_monitors };
@@ -182,6 +183,7 @@ async fn reconcile(
         ..change
     });
     context.sources.pending.with(controller.as_ref(), |known| *known = pending);
+    context.sources.refusals.with(controller.as_ref(), |known| known.clone_from(&plan.refusals));
     if outcome.monitoring == Some(Monitoring::Applied) {
         context.service_monitors.send_replace(true);
     }

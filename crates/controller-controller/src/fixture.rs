@@ -1,6 +1,7 @@
 //! Objects that the tests of several modules start from.
 
-use crate::build::{Contents, Files, Reconfiguration};
+use crate::active::Poll;
+use crate::build::{Contents, Files, Reconfiguration, RefusedNodeSets};
 use crate::observe::Observed;
 use crate::plan::{ConfigPlan, Confirmation, Decision};
 use jiff::Timestamp;
@@ -49,7 +50,10 @@ pub fn with_configured(controller: Controller, reason: &str, message: &str, sinc
         observed_generation: None,
         last_transition_time: Time(since),
     };
-    Controller { status: Some(ControllerStatus { conditions: vec![condition] }), ..controller }
+    Controller {
+        status: Some(ControllerStatus { conditions: vec![condition], ..ControllerStatus::default() }),
+        ..controller
+    }
 }
 
 /// Fields of a spec with standby daemons that share a PersistentVolumeClaim.
@@ -138,10 +142,11 @@ pub fn observed(change: &Value) -> Observed {
         config: None,
         stateful_set: None,
         pods: vec![],
-        active: None,
+        poll: Poll::default(),
         candidate: None,
         check: None,
         pending: None,
+        refusals: RefusedNodeSets::new(),
         report: None,
         crash_loop: None,
         service_monitor: Ok(None),
@@ -175,6 +180,7 @@ pub fn config_plan(decision: Decision, confirmation: Option<Confirmation>) -> Co
         unchecked: None,
         confirmation,
         refused_node_sets: vec![],
+        ignored_name: None,
         warnings: vec![],
     }
 }

@@ -6,10 +6,10 @@ mod report;
 pub use crash::CrashLoop;
 pub use report::Report;
 
-use crate::active::ActiveDaemons;
+use crate::active::{ActiveDaemons, Poll};
 use crate::build::{
-    Configuration, Contents, Files, Reconfiguration, ServiceMonitor, check_name, mounts_user_files,
-    wants_service_monitor,
+    Configuration, Contents, Files, Reconfiguration, RefusedNodeSets, ServiceMonitor, check_name,
+    mounts_user_files, wants_service_monitor,
 };
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
@@ -47,6 +47,8 @@ pub struct Sources {
     pub active_daemons: ActiveDaemons,
     /// The configuration change of each Controller that has not taken effect yet.
     pub pending: PerObject<Option<PendingChange>>,
+    /// The NodeSets of each Controller that slurmctld refused, or may have refused.
+    pub refusals: PerObject<RefusedNodeSets>,
     /// How long a configuration change waits for further changes.
     pub reconfigure_delay: Duration,
 }
@@ -94,14 +96,16 @@ pub struct Observed {
     pub stateful_set: Option<Arc<RawObject<StatefulSet>>>,
     /// The slurmctld pods, by name.
     pub pods: Vec<Arc<Pod>>,
-    /// The ordinal of the active daemon, where there are several and one of them reported to be active.
-    pub active: Option<i32>,
+    /// The answers of the daemons, where there are several.
+    pub poll: Poll,
     /// The ConfigMap with the files of the check pod.
     pub candidate: Option<Arc<ConfigMap>>,
     /// The check pod.
     pub check: Option<Arc<Pod>>,
     /// The configuration change that has not taken effect yet.
     pub pending: Option<PendingChange>,
+    /// The NodeSets that slurmctld refused, or may have refused.
+    pub refusals: RefusedNodeSets,
     /// The latest report of the active daemon's reconfigure container; read only while it is needed.
     pub report: Option<Report>,
     /// A container of a slurmctld pod that ends again and again.
@@ -204,10 +208,11 @@ pub async fn observe(controller: &Arc<Controller>, sources: &Sources) -> Result<
         config: cached_or_live(&sources.config_maps, client(), namespace, &names::config(&name)).await?,
         stateful_set: cached_or_live(&sources.stateful_sets, client(), namespace, &workload).await?,
         pods: list_pods(controller, &sources.pods),
-        active: sources.active_daemons.with(controller.as_ref(), |active| *active),
+        poll: sources.active_daemons.with(controller.as_ref(), |poll| poll.clone()),
         candidate: find(&sources.config_maps, namespace, &check),
         check: find(&sources.pods, namespace, &check),
         pending: sources.pending.with(controller.as_ref(), |pending| pending.clone()),
+        refusals: sources.refusals.with(controller.as_ref(), |refusals| refusals.clone()),
         report: None,
         crash_loop: None,
         service_monitor: get_service_monitor(controller, client(), namespace).await.map_err(Arc::new),

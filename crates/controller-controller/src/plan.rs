@@ -4,23 +4,28 @@ mod config;
 mod daemons;
 mod obstacle;
 mod pods;
+mod refusals;
 mod rollout;
 
 pub use config::{ConfigPlan, Confirmation, STARTING, has_run, short_hash};
+pub use daemons::PersistenceProblem;
 pub use obstacle::{ControllerObstacle, Obstacle};
+pub use pods::{ActiveDaemon, active_daemon};
 pub use rollout::Decision;
 
-use crate::build::{ServiceMonitor, build_internal_service, build_service, build_service_monitor};
+use crate::build::{
+    RefusedNodeSets, ServiceMonitor, build_internal_service, build_service, build_service_monitor,
+};
 use crate::observe::{Observed, PendingChange};
 use config::{delete_check, plan_config, plan_external_config, render_config};
-use daemons::{desired_stateful_set, detached_stateful_set, ignored_persistence, stateful_set_step};
+use daemons::{desired_stateful_set, detached_stateful_set, persistence_problem, stateful_set_step};
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
 use kube::{Resource, ResourceExt};
 use operator_runtime::RawObject;
 use pod_builder::BuildError;
-use pods::{active_labels, stuck_pods};
+use pods::{active_labels, is_label_selectable, stuck_pods};
 use slinky_api::names::{check_stateful_set_name, controller as names};
 use slinky_api::ownership::is_controlled_by;
 use std::sync::Arc;
@@ -36,8 +41,10 @@ pub struct Plan {
     pub config: Option<ConfigPlan>,
     /// The configuration change that has not taken effect yet.
     pub pending: Option<PendingChange>,
-    /// A change of the spec that has no effect, and why.
-    pub ignored: Option<&'static str>,
+    /// The NodeSets that slurmctld refused, or may have refused.
+    pub refusals: RefusedNodeSets,
+    /// What keeps `persistence` from taking effect.
+    pub persistence: Option<PersistenceProblem>,
 }
 
 /// One write.
@@ -133,7 +140,7 @@ fn plan_external(plan: &mut Plan, observed: &Observed, now: Timestamp) {
     plan.steps.extend([stateful_set, service, internal].into_iter().flatten());
     plan.steps.extend(delete_check(observed));
     match render_config(observed) {
-        Ok(rendered) => plan_external_config(plan, observed, rendered, now),
+        Ok((rendered, _)) => plan_external_config(plan, observed, rendered, now),
         Err(obstacle) => plan.obstacles.push(("Config", obstacle)),
     }
 }
@@ -141,9 +148,17 @@ fn plan_external(plan: &mut Plan, observed: &Observed, now: Timestamp) {
 /// The cluster runs here.
 fn plan_daemons(plan: &mut Plan, observed: &Observed, now: Timestamp) {
     let controller = &observed.controller;
+    plan.refusals.clone_from(&observed.refusals);
     plan.apply("Internal Service", build_internal_service(controller), Step::ApplyInternalService);
-    plan.apply("Service", build_service(controller), Step::ApplyService);
-    let rendered = render_config(observed);
+    // Pods are labelled before the Service selects the label: without a labelled pod it would have no endpoint.
+    plan.steps.extend(active_labels(observed));
+    if is_label_selectable(observed) {
+        plan.apply("Service", build_service(controller), Step::ApplyService);
+    }
+    let rendered = render_config(observed).map(|(rendered, refusals)| {
+        plan.refusals = refusals;
+        rendered
+    });
     // While the desired configuration cannot be rendered, slurmctld starts with the one in force.
     let configuration = rendered.as_ref().ok().map(|rendered| rendered.configuration.clone());
     let stateful_set = configuration
@@ -157,7 +172,6 @@ fn plan_daemons(plan: &mut Plan, observed: &Observed, now: Timestamp) {
         Ok(steps) => pod_steps = steps,
         Err(obstacle) => plan.obstacles.push(("Config", obstacle)),
     }
-    plan.steps.extend(active_labels(observed));
     // Pods without the configuration that they were built for may not start, so the running ones stay until it is in force.
     let is_settled = match &plan.config {
         Some(config) => config.decision.is_in_force(),
@@ -173,7 +187,7 @@ fn plan_daemons(plan: &mut Plan, observed: &Observed, now: Timestamp) {
     }
     plan.steps.extend(pod_steps);
     plan.steps.extend(stuck_pods(observed).into_iter().map(Step::DeletePod));
-    plan.ignored = ignored_persistence(observed);
+    plan.persistence = persistence_problem(observed);
 }
 
 fn plan_service_monitor(plan: &mut Plan, observed: &Observed) {

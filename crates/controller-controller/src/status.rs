@@ -2,15 +2,20 @@
 
 use crate::execute::{Monitoring, Outcome};
 use crate::observe::{CrashLoop, Observed};
-use crate::plan::{ConfigPlan, Confirmation, Decision, Plan, STARTING, has_run, short_hash};
+use crate::plan::{
+    ActiveDaemon, ConfigPlan, Confirmation, Decision, Plan, STARTING, active_daemon, has_run, short_hash,
+};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use operator_runtime::Classify;
 use pod_builder::{Rollout, stateful_set_rollout};
 use slinky_api::conditions::{
-    self, CONFIGURED, ConditionUpdate, DEGRADED, MONITORED, Summary, set, summarise,
+    self, ACTIVE_REPORTED, CONFIGURED, ConditionStatus, ConditionUpdate, DEGRADED, MONITORED, Summary, set,
+    summarise,
 };
+use slinky_api::names::SLURMCTLD_PORT;
 use slinky_api::v1beta1::{Controller, ControllerStatus};
+use std::iter;
 
 /// Reason of [`CONFIGURED`] when slurmctld runs with the configuration.
 const APPLIED: &str = "Applied";
@@ -31,6 +36,9 @@ const ROLLING_OUT: &str = "RollingOut";
 /// Reason of [`DEGRADED`] when a container of a slurmctld pod ends again and again.
 const CRASH_LOOP: &str = "CrashLoopBackOff";
 
+/// Reason of [`ACTIVE_REPORTED`] while no daemon reports to be active.
+const NONE_ACTIVE: &str = "NoneActive";
+
 /// The status after a reconcile.
 pub fn status(observed: &Observed, plan: &Plan, outcome: &Outcome, now: Timestamp) -> ControllerStatus {
     let controller = observed.controller.as_ref();
@@ -44,6 +52,13 @@ pub fn status(observed: &Observed, plan: &Plan, outcome: &Outcome, now: Timestam
         // The configuration in force stays in force; the summary says why it is not changed.
         None => {}
     }
+    if let Some(config) = config {
+        status.refused_node_sets.clone_from(&config.refused_node_sets);
+    }
+    match active_condition(observed) {
+        Some(condition) => set(&mut status.conditions, condition, generation, now),
+        None => conditions::remove(&mut status.conditions, ACTIVE_REPORTED),
+    }
     match outcome.monitoring {
         Some(monitoring) => set(&mut status.conditions, monitored_condition(monitoring), generation, now),
         None => conditions::remove(&mut status.conditions, MONITORED),
@@ -56,13 +71,13 @@ pub fn status(observed: &Observed, plan: &Plan, outcome: &Outcome, now: Timestam
 /// Changed conditions that are worth an Event. Transitional states are not, and the conditions that every kind has are
 /// covered by the events of failed reconciles, crash loops aside.
 pub fn transitions<'a>(before: Option<&ControllerStatus>, after: &'a ControllerStatus) -> Vec<&'a Condition> {
-    let transitional = [STARTING, PENDING, CHECKING, RECONFIGURING, ROLLING_OUT];
+    let transitional = [STARTING, PENDING, CHECKING, RECONFIGURING, ROLLING_OUT, NONE_ACTIVE];
     let old = |type_: &str| before.and_then(|status| conditions::find(&status.conditions, type_));
     let is_changed = |condition: &&Condition| {
         let is_same = |old: &Condition| old.reason == condition.reason && old.message == condition.message;
         !old(&condition.type_).is_some_and(is_same)
     };
-    [CONFIGURED, MONITORED, DEGRADED]
+    [CONFIGURED, ACTIVE_REPORTED, MONITORED, DEGRADED]
         .into_iter()
         .filter_map(|type_| conditions::find(&after.conditions, type_))
         .filter(|condition| condition.type_ != DEGRADED || condition.reason == CRASH_LOOP)
@@ -89,8 +104,15 @@ fn configured_condition(controller: &Controller, config: &ConfigPlan, outcome: &
         }
         Decision::Keep | Decision::Write(_) => in_force(controller, config, outcome),
     };
-    let notes = config.unchecked.iter().chain(&config.refused_node_sets).chain(&config.warnings);
-    let message = [message].iter().chain(notes).map(String::as_str).collect::<Vec<_>>().join("; ");
+    let refused = config.refused_node_sets.iter().map(ToString::to_string);
+    let notes = config
+        .unchecked
+        .iter()
+        .chain(&config.ignored_name)
+        .cloned()
+        .chain(refused)
+        .chain(config.warnings.iter().cloned());
+    let message = iter::once(message).chain(notes).collect::<Vec<_>>().join("; ");
     ConditionUpdate { type_: CONFIGURED, status: holds.into(), reason, message }
 }
 
@@ -123,6 +145,32 @@ fn in_force(controller: &Controller, config: &ConfigPlan, outcome: &Outcome) -> 
             (false, reason, format!("slurmctld is starting with configuration {hash}"))
         }
     }
+}
+
+/// Where several daemons run: how it is known which of them is active.
+fn active_condition(observed: &Observed) -> Option<ConditionUpdate> {
+    if observed.controller.spec.external {
+        return None;
+    }
+    let (status, reason, message) = match active_daemon(observed) {
+        ActiveDaemon::Single(_) => return None,
+        ActiveDaemon::Reported(pod) => {
+            (ConditionStatus::True, "Reported", format!("{pod} reports to be active"))
+        }
+        ActiveDaemon::Assumed { pod, silent } => {
+            let message = format!(
+                "the operator gets no answer on port {SLURMCTLD_PORT} from {}, which a NetworkPolicy may forbid: the \
+                 Service selects {pod}, the first pod that is ready, instead of the one that reports to be active",
+                silent.join(", ")
+            );
+            (ConditionStatus::False, "NotAnswering", message)
+        }
+        ActiveDaemon::Unknown(pod) => {
+            let message = format!("no slurmctld reports to be active; the Service keeps {pod}");
+            (ConditionStatus::Unknown, NONE_ACTIVE, message)
+        }
+    };
+    Some(ConditionUpdate { type_: ACTIVE_REPORTED, status, reason, message })
 }
 
 fn monitored_condition(monitoring: Monitoring) -> ConditionUpdate {
@@ -167,11 +215,15 @@ fn summary(
         Some(PENDING | CHECKING) => return Summary::Progressing(RECONFIGURING, message),
         _ => {}
     }
-    if let Some(config) = plan.config.as_ref().filter(|config| !config.refused_node_sets.is_empty()) {
-        return Summary::Degraded("NodeSetRefused", config.refused_node_sets.join("; "));
+    if let Some(ignored) = plan.config.as_ref().and_then(|config| config.ignored_name.as_ref()) {
+        return Summary::Degraded("ClusterNameUnchanged", ignored.clone());
     }
-    if let Some(ignored) = plan.ignored {
-        return Summary::Degraded("PersistenceUnchanged", ignored.to_owned());
+    if let Some(config) = plan.config.as_ref().filter(|config| !config.refused_node_sets.is_empty()) {
+        let refused: Vec<_> = config.refused_node_sets.iter().map(ToString::to_string).collect();
+        return Summary::Degraded("NodeSetRefused", refused.join("; "));
+    }
+    if let Some(problem) = plan.persistence {
+        return Summary::Degraded(problem.reason, problem.message.to_owned());
     }
     match outcome.stateful_set.as_deref().map(stateful_set_rollout) {
         Some(Rollout::Complete(_)) if reason == Some(RECONFIGURING) => {

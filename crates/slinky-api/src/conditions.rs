@@ -11,6 +11,8 @@ pub const PROGRESSING: &str = "Progressing";
 pub const DEGRADED: &str = "Degraded";
 /// slurmctld runs with the configuration of the spec.
 pub const CONFIGURED: &str = "Configured";
+/// One of several slurmctld daemons reports to be active.
+pub const ACTIVE_REPORTED: &str = "ActiveReported";
 /// A ServiceMonitor makes Prometheus scrape the metrics.
 pub const MONITORED: &str = "Monitored";
 /// Slurm answers, so the state of its nodes is known.

@@ -16,8 +16,8 @@ pub use common::{
     ServiceTemplate,
 };
 pub use controller::{
-    Controller, ControllerSpec, ControllerStatus, HighAvailability, Metrics, MetricsEndpoint, Persistence,
-    ServiceMonitor,
+    Controller, ControllerSpec, ControllerStatus, HighAvailability, MAX_BACKUPS, Metrics, MetricsEndpoint,
+    Persistence, RefusedNodeSet, ServiceMonitor,
 };
 pub use loginset::{DeploymentStrategy, LoginSet, LoginSetSpec, LoginSetStatus, RollingUpdateDeployment};
 pub use nodeset::{

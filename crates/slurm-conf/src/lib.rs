@@ -29,8 +29,8 @@ mod writer;
 pub use cgroup::render_cgroup_conf;
 pub use equivalence::is_equivalent;
 pub use slurm::{
-    AccountingAddress, ControllerHost, ExternalSlurmConf, NodeSet, SlurmConf, node_sets_in_file,
-    partition_names,
+    AccountingAddress, ControllerHost, ExternalSlurmConf, NodeSet, SlurmConf, cluster_name_in_file,
+    node_sets_in_file, partition_names,
 };
 pub use slurmd::{ExtraItemError, ExtraItems, slurmd_args};
 pub use slurmdbd::{SlurmdbdConf, Storage};

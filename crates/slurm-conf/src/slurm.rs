@@ -170,11 +170,23 @@ impl ExternalSlurmConf {
     }
 }
 
-/// The node sets of a rendered slurm.conf by name, without those in the user's free text.
-pub fn node_sets_in_file(text: &str) -> BTreeMap<String, NodeSet> {
+/// The lines of a rendered slurm.conf before the user's free text.
+fn generated_lines(text: &str) -> Vec<LogicalLine> {
     let extra = header(EXTRA_SECTION);
     let generated: Vec<&str> = text.lines().take_while(|line| *line != extra).collect();
-    let lines = logical_lines(&generated.join("\n"));
+    logical_lines(&generated.join("\n"))
+}
+
+/// The name of the cluster in a rendered slurm.conf.
+pub fn cluster_name_in_file(text: &str) -> Option<String> {
+    let lines = generated_lines(text);
+    let mut options = lines.iter().filter_map(|line| pairs(&line.text)?.first().copied());
+    Some(options.find(|option| option.key.eq_ignore_ascii_case("ClusterName"))?.value.to_owned())
+}
+
+/// The node sets of a rendered slurm.conf by name, without those in the user's free text.
+pub fn node_sets_in_file(text: &str) -> BTreeMap<String, NodeSet> {
+    let lines = generated_lines(text);
     let mut sets = BTreeMap::new();
     let mut partitions = BTreeMap::new();
     for line in lines.iter().filter_map(|line| pairs(&line.text)) {
@@ -266,6 +278,13 @@ mod tests {
     fn partition_names_come_from_partition_lines() {
         let text = "PartitionName=a Nodes=ALL\n# PartitionName=b\nNodeSet=c Feature=c\npartitionname=d \\\n Nodes=c\njunk\n";
         assert_eq!(Vec::from_iter(partition_names(text)), ["a", "d"]);
+    }
+
+    #[test]
+    fn cluster_name_is_that_of_the_generated_part() {
+        let text = "#\nclustername = hpc\nClusterName=b\n### EXTRA CONFIG ###\nClusterName=c\n";
+        assert_eq!(cluster_name_in_file(text).as_deref(), Some("hpc"));
+        assert_eq!(cluster_name_in_file("### EXTRA CONFIG ###\nClusterName=c\n"), None);
     }
 
     #[rstest]

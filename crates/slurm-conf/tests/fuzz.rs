@@ -8,7 +8,9 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use slurm_conf::check::{check_slurm_conf, check_slurmdbd_conf};
 use slurm_conf::hostlist::{MAX_HOSTS, expand, fold, fold_set};
-use slurm_conf::{ConfLine, ConfName, ConfValue, ExtraItems, is_equivalent, node_sets_in_file, partition_names};
+use slurm_conf::{
+    ConfLine, ConfName, ConfValue, ExtraItems, is_equivalent, node_sets_in_file, partition_names,
+};
 
 /// What parsers treat specially.
 const TOKENS: &[&str] = &[

@@ -142,11 +142,7 @@ async fn invalid_spec_is_reported_and_changes_no_child() -> Result<()> {
     let good = child_versions(&env).await?;
     let port = json!({ "spec": { "ports": [{ "name": "slurmctld", "port": 1 }] } });
     let cases = [
-        (
-            json!({ "clusterName": "hpc\nSlurmUser=root" }),
-            "InvalidSpec",
-            "clusterName must not contain '\\n'",
-        ),
+        (json!({ "clusterName": "hpc\nSlurmUser=root" }), "InvalidSpec", "must not contain '\\n'"),
         (
             json!({ "extraConf": "just words" }),
             "ConfigRefused",

@@ -110,6 +110,37 @@ async fn configuration_that_fails_its_check_is_not_written_even_after_a_restart(
 }
 
 #[tokio::test]
+async fn refused_nodeset_and_cluster_name_stop_no_other_change() -> Result<()> {
+    let env = start("refused").await?;
+    apply_running(&env).await?;
+    env.patch_spec::<Controller>(NAME, json!({ "clusterName": "other", "extraConf": "MinJobAge=98" }))
+        .await?;
+    apply_nodeset(&env, "bad", "MaxTime=never").await?;
+    // slurmctld refuses everything together, accepts the change without the NodeSet, and refuses the NodeSet alone.
+    end_check(&env, "Failed", 3, "fatal: MaxTime").await?;
+    end_check(&env, "Succeeded", 0, "").await?;
+    let config = wait_for_conf_line(&env, "MinJobAge=98").await?;
+    let name = format!("ClusterName={}_slurm", env.namespace());
+    assert!(conf_lines(&config).contains(&name.as_str()), "the name of the cluster was changed");
+    end_check(&env, "Failed", 3, "fatal: MaxTime").await?;
+    let refused = |controller: &Controller| {
+        let status = controller.status.clone().unwrap_or_default();
+        status.refused_node_sets.iter().any(|set| set.name == "bad" && set.message == "fatal: MaxTime")
+    };
+    env.wait_until::<Controller>(NAME, refused).await?;
+    let message = wait_for_degraded(&env, "ClusterNameUnchanged").await?;
+    assert!(message.contains("\"other\""), "{message}");
+    assert!(!conf_lines(&env.get(CONFIG).await?).iter().any(|line| line.contains("bad")));
+
+    env.patch_spec::<Controller>(NAME, json!({ "clusterName": null })).await?;
+    apply_nodeset(&env, "bad", "MaxTime=5").await?;
+    end_check(&env, "Succeeded", 0, "").await?;
+    wait_for_conf_line(&env, "PartitionName=bad Nodes=bad MaxTime=5").await?;
+    env.wait_until::<Controller>(NAME, |controller| !refused(controller)).await?;
+    env.tear_down().await
+}
+
+#[tokio::test]
 async fn configuration_is_written_unchecked_if_the_check_pod_is_forbidden() -> Result<()> {
     let env = start("unchecked").await?;
     apply_running(&env).await?;

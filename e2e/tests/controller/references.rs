@@ -1,14 +1,14 @@
 //! Missing or unsuitable Secrets, ConfigMaps, Accountings and volumes.
 
 use crate::fixture::{
-    CHILD, CONFIG, NAME, apply_all, apply_controller, child_versions, conf_lines, ensure_degraded, start,
-    wait_for_conf_line, wait_for_degraded, wait_for_stateful_set,
+    CHILD, CONFIG, NAME, POD, apply_all, apply_controller, child_versions, conf_lines, ensure_degraded,
+    start, wait_for_conf_line, wait_for_degraded, wait_for_stateful_set,
 };
 use anyhow::Result;
 use e2e::fixtures::{apply_keys, apply_secret, ensure_missing_keys_are_reported};
 use e2e::test_env::TestEnv;
 use k8s_openapi::api::apps::v1::StatefulSet;
-use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Service};
 use serde_json::{Value, json};
 use slinky_api::v1beta1::{Accounting, Controller};
 
@@ -34,6 +34,20 @@ async fn missing_key_prevents_the_start_of_slurmctld_but_does_not_stop_it() -> R
     env.ensure_idle().await?;
     let generation = wait_for_stateful_set(&env).await?.metadata.generation;
     assert_eq!(generation, Some(2), "one new key changes the StatefulSet once");
+    env.tear_down().await
+}
+
+#[tokio::test]
+async fn claim_without_size_is_reported_and_gets_one() -> Result<()> {
+    let env = start("size").await?;
+    apply_keys(&env).await?;
+    apply_controller(&env, NAME, json!({ "persistence": { "accessModes": ["ReadWriteOnce"] } })).await?;
+    let message = wait_for_degraded(&env, "ClaimWithoutSize").await?;
+    assert!(message.contains("persistence.resources.requests.storage"), "{message}");
+    let resources = json!({ "requests": { "storage": "1Gi" } });
+    env.patch_spec::<Controller>(NAME, json!({ "persistence": { "resources": resources } })).await?;
+    env.wait_for::<Pod>(POD).await?;
+    env.wait_for_ready_reason::<Controller>(NAME, "RollingOut").await?;
     env.tear_down().await
 }
 

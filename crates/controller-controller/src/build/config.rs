@@ -1,25 +1,30 @@
 //! The ConfigMap with the configuration of slurmctld, which serves it to all other daemons.
 
 use super::configuration::Configuration;
+use super::node_sets::{NodeSetPlan, RefusedNodeSets, plan_node_sets};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
 use pod_builder::{child_metadata, merge_annotations, merge_labels};
 use slinky_api::labels::common_labels;
-use slinky_api::names::{self, SLURMDBD_PORT, service_host};
-use slinky_api::v1beta1::{Accounting, Controller, LocalObjectReference, NodeSet};
+use slinky_api::names::{self, InvalidHost, SLURMDBD_PORT, check_host, service_host};
+use slinky_api::v1beta1::{
+    Accounting, Controller, LocalObjectReference, MAX_BACKUPS, NodeSet, RefusedNodeSet,
+};
 use slurm_conf::check::{Severity, check_slurm_conf};
 use slurm_conf::{
-    AccountingAddress, ConfLine, ConfName, ConfValue, ControllerHost, ExternalSlurmConf, SlurmConf,
-    ValueError, is_equivalent, partition_names, render_cgroup_conf,
+    AccountingAddress, ConfName, ConfValue, ControllerHost, ExternalSlurmConf, SlurmConf, ValueError,
+    cluster_name_in_file, is_equivalent, partition_names, render_cgroup_conf,
 };
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub(super) const SLURM_CONF: &str = "slurm.conf";
+pub const SLURM_CONF: &str = "slurm.conf";
 pub(super) const CGROUP_CONF: &str = "cgroup.conf";
 
-/// The partition name that sets the default options of all partitions.
-const DEFAULT_PARTITION: &str = "default";
+/// The most nodes that `MaxNodeCount` follows NodeSets to: slurmctld allocates memory for as many.
+const MAX_CLUSTER_SIZE: u32 = 65_536;
+/// The largest slurm.conf. A ConfigMap holds 1 MiB, names of files and metadata included.
+const LARGEST_FILE: usize = 1_000_000;
 
 /// Configuration files by name.
 pub type Files = BTreeMap<String, String>;
@@ -34,6 +39,10 @@ pub struct Sources<'a> {
     pub config_maps: &'a BTreeMap<String, ConfigMap>,
     /// The texts of the configuration in force.
     pub in_force: Option<&'a Files>,
+    /// slurmctld runs or has run with the configuration in force, so that its state belongs to that cluster.
+    pub has_state: bool,
+    /// NodeSets that slurmctld refused, or may have refused.
+    pub refusals: &'a RefusedNodeSets,
 }
 
 /// A configuration, and findings about it.
@@ -42,9 +51,28 @@ pub struct Rendered {
     /// The files.
     pub files: Files,
     /// NodeSets that cannot be configured as their spec says, and why.
-    pub refused_node_sets: Vec<String>,
+    pub refused_node_sets: Vec<RefusedNodeSet>,
+    /// The lines of NodeSets that differ from those in force, by the name of the NodeSet.
+    pub changed_node_sets: BTreeMap<String, String>,
+    /// The files with all lines of NodeSets as they are in force.
+    pub without_changed_node_sets: Files,
+    /// A change of `clusterName` that has no effect, and why.
+    pub ignored_name: Option<String>,
     /// Findings that Slurm accepts.
     pub warnings: Vec<String>,
+}
+
+impl Rendered {
+    fn of(files: Files) -> Self {
+        Self {
+            files,
+            refused_node_sets: vec![],
+            changed_node_sets: BTreeMap::new(),
+            without_changed_node_sets: Files::new(),
+            ignored_name: None,
+            warnings: vec![],
+        }
+    }
 }
 
 /// Why the configuration cannot be rendered. Only an edit helps.
@@ -53,6 +81,25 @@ pub enum ConfigError {
     /// A value cannot be written in the syntax of slurm.conf.
     #[error(transparent)]
     Value(#[from] ValueError),
+    /// The address of an external slurmctld.
+    #[error(transparent)]
+    Host(#[from] InvalidHost),
+    /// Slurm releases mishandle the name of the cluster.
+    #[error(
+        "clusterName {name:?} must not contain {character:?}: Slurm before 25.11.8 is safe with letters, digits, '_' and '-' only"
+    )]
+    ClusterName {
+        /// The name.
+        name: String,
+        /// The character.
+        character: char,
+    },
+    /// There are more backups than allowed.
+    #[error("ha.backups is {0}, more than the {MAX_BACKUPS} that are possible")]
+    Backups(i32),
+    /// The file does not fit into a ConfigMap.
+    #[error("slurm.conf would have {0} bytes, more than the {LARGEST_FILE} that fit into a ConfigMap")]
+    Size(usize),
     /// slurmctld would not start with the configuration.
     #[error("slurmctld would refuse slurm.conf: {0}")]
     Refused(String),
@@ -63,16 +110,18 @@ pub fn render(controller: &Controller, sources: &Sources<'_>) -> Result<Rendered
     let accounting = sources.accounting.map(accounting_address).transpose()?;
     if controller.spec.external {
         let text = render_external(controller, accounting)?;
-        let files = kept_if_equal(one_file(text), sources.in_force);
-        return Ok(Rendered { files, refused_node_sets: vec![], warnings: vec![] });
+        return Ok(Rendered::of(kept_if_equal(one_file(text), sources.in_force)));
     }
     let extra_conf = controller.spec.extra_conf.clone().unwrap_or_default();
-    let NodeSets { configured: node_sets, refused: refused_node_sets, leftovers } =
-        node_sets(sources, &partition_names(&extra_conf));
+    let user_partitions = partition_names(&extra_conf);
     let scripts = |references: &Option<Vec<_>>| script_names(references.as_ref(), sources);
     let spec = &controller.spec;
+    if let Some(ha) = spec.ha.as_ref().filter(|ha| ha.enabled && ha.backups > MAX_BACKUPS) {
+        return Err(ConfigError::Backups(ha.backups));
+    }
+    let (cluster_name, ignored_name) = cluster_name(controller, sources)?;
     let conf = SlurmConf {
-        cluster_name: ConfName::new("clusterName", &controller.cluster_name())?,
+        cluster_name,
         controllers: (0..spec.daemons())
             .map(|ordinal| controller_host(controller, ordinal))
             .collect::<Result<_, _>>()?,
@@ -85,18 +134,61 @@ pub fn render(controller: &Controller, sources: &Sources<'_>) -> Result<Rendered
         epilog_slurmctld: scripts(&spec.epilog_slurmctld_script_refs)?,
         prolog: scripts(&spec.prolog_script_refs)?,
         epilog: scripts(&spec.epilog_script_refs)?,
-        node_sets,
+        node_sets: BTreeMap::new(),
         extra_conf,
     };
-    let text = conf.render();
-    let warnings = leftovers.into_iter().chain(check(&text)?).collect();
-    let mut files = one_file(text);
+    let text_with = |node_sets| SlurmConf { node_sets, ..conf.clone() }.render();
+    let NodeSetPlan { configured, unchanged, changed, refused, leftovers } =
+        plan_node_sets(sources, &user_partitions, |node_sets| check(&text_with(node_sets)).map(drop))?;
     let is_supplied = referenced(spec.config_file_refs.as_ref(), sources)
         .any(|map| map.data.as_ref().is_some_and(|data| data.contains_key(CGROUP_CONF)));
-    if !is_supplied {
-        files.insert(CGROUP_CONF.to_owned(), render_cgroup_conf());
+    let files_of = |text| {
+        let mut files = one_file(text);
+        if !is_supplied {
+            files.insert(CGROUP_CONF.to_owned(), render_cgroup_conf());
+        }
+        files
+    };
+    let text = text_with(configured);
+    let warnings = leftovers.into_iter().chain(check(&text)?).collect();
+    Ok(Rendered {
+        files: kept_if_equal(files_of(text), sources.in_force),
+        refused_node_sets: refused,
+        changed_node_sets: changed,
+        without_changed_node_sets: kept_if_equal(files_of(text_with(unchanged)), sources.in_force),
+        ignored_name,
+        warnings,
+    })
+}
+
+/// The name of the cluster, and why it is not the one of the spec. slurmctld ends if its state belongs to another cluster, so
+/// the name in force stays.
+fn cluster_name(
+    controller: &Controller,
+    sources: &Sources<'_>,
+) -> Result<(ConfName, Option<String>), ConfigError> {
+    let desired = controller.cluster_name();
+    let in_force = sources.in_force.and_then(|files| cluster_name_in_file(files.get(SLURM_CONF)?));
+    if in_force.as_ref() == Some(&desired) {
+        return Ok((ConfName::new("clusterName", &desired)?, None));
     }
-    Ok(Rendered { files: kept_if_equal(files, sources.in_force), refused_node_sets, warnings })
+    if let Some(name) = in_force.filter(|_| sources.has_state) {
+        let message = format!(
+            "clusterName cannot change from {name:?} to {desired:?}, because slurmctld's state belongs to {name:?}: \
+             change it back, or create another Controller"
+        );
+        return Ok((ConfName::new("clusterName", &name)?, Some(message)));
+    }
+    Ok((new_cluster_name(desired)?, None))
+}
+
+/// The name of a cluster that does not run yet.
+fn new_cluster_name(name: String) -> Result<ConfName, ConfigError> {
+    let is_safe = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    match name.chars().find(|c| !is_safe(*c)) {
+        Some(character) => Err(ConfigError::ClusterName { name, character }),
+        None => Ok(ConfName::new("clusterName", &name)?),
+    }
 }
 
 /// The ConfigMap `<name>-config` with a configuration, and with annotations that record what is known about it.
@@ -131,9 +223,11 @@ pub fn build_config(
 fn render_external(
     controller: &Controller,
     accounting: Option<AccountingAddress>,
-) -> Result<String, ValueError> {
+) -> Result<String, ConfigError> {
     let external = controller.spec.external_config.clone().unwrap_or_default();
+    check_host(&external.host)?;
     let conf = ExternalSlurmConf {
+        // It is what it is: the operator does not run that cluster.
         cluster_name: ConfName::new("clusterName", &controller.cluster_name())?,
         host: ConfValue::new("externalConfig.host", &external.host)?,
         port: port(external.port),
@@ -203,7 +297,8 @@ fn cluster_size(sources: &Sources<'_>) -> u32 {
     let in_force = sources.in_force.and_then(|files| files.get(SLURM_CONF)).and_then(|text| {
         text.lines().find_map(|line| line.strip_prefix("MaxNodeCount="))?.trim().parse::<u32>().ok()
     });
-    u32::try_from(nodes).unwrap_or(u32::MAX).max(in_force.unwrap_or_default())
+    let nodes = u32::try_from(nodes).unwrap_or(MAX_CLUSTER_SIZE).min(MAX_CLUSTER_SIZE);
+    nodes.max(in_force.unwrap_or_default())
 }
 
 /// How many nodes a NodeSet may have at a time. With one worker per Kubernetes node, only its status has the number.
@@ -212,84 +307,11 @@ pub fn node_count(set: &NodeSet) -> i64 {
     i64::from(set.spec.replicas.max(existing).max(0))
 }
 
-/// The NodeSets in a configuration.
-#[derive(Default)]
-struct NodeSets {
-    /// The node sets of slurm.conf, by the name of their NodeSet.
-    configured: BTreeMap<String, slurm_conf::NodeSet>,
-    /// Why the other NodeSets cannot be configured.
-    refused: Vec<String>,
-    /// Partitions that stay although no NodeSet wants them any more.
-    leftovers: Vec<String>,
-}
-
-/// Configures the NodeSets.
-///
-/// A NodeSet that cannot be configured must not block the others, and must not lose the partition that its jobs run in,
-/// so it keeps its lines of the configuration in force.
-fn node_sets(sources: &Sources<'_>, user_partitions: &BTreeSet<String>) -> NodeSets {
-    let (mut sets, mut taken) = (NodeSets::default(), BTreeSet::new());
-    let mut by_age: Vec<&Arc<NodeSet>> = sources.node_sets.iter().collect();
-    by_age.sort_by_key(|set| (set.metadata.creation_timestamp.clone(), set.name_any()));
-    for set in by_age {
-        let (object, name) = (set.name_any(), set.slurm_name());
-        if !taken.insert(name.clone()) {
-            sets.refused
-                .push(format!("NodeSet {object}: another NodeSet already has the name {name:?} in Slurm"));
-            continue;
-        }
-        let configured = configure(set, &name).or_else(|problem| {
-            sets.refused.push(format!("NodeSet {object}: {problem}"));
-            in_force(&name, sources.in_force).ok_or(())
-        });
-        let Ok(mut configured) = configured else { continue };
-        let is_unwanted = configured.partition.is_none() || set.metadata.deletion_timestamp.is_some();
-        if is_unwanted && !user_partitions.contains(&name) {
-            configured.partition = leftover_partition(set, &name, sources.in_force);
-            if configured.partition.is_some() {
-                sets.leftovers.push(format!(
-                    "NodeSet {object}: partition {name} accepts no new jobs and is removed when no job record names it"
-                ));
-            }
-        }
-        sets.configured.insert(object, configured);
-    }
-    sets
-}
-
-/// A partition that its NodeSet does not want any more, closed to new jobs; `None` once it may be removed. slurmctld ends
-/// jobs whose partition is removed from slurm.conf, so it stays until its NodeSet reports that no job record names it.
-fn leftover_partition(set: &NodeSet, name: &str, files: Option<&Files>) -> Option<ConfLine> {
-    let partition = in_force(name, files)?.partition?;
-    let closed = partition.closed_to_new_jobs();
-    let is_closed = is_equivalent(partition.as_ref(), closed.as_ref());
-    let is_removable = set.releases_partition() && is_closed;
-    (!is_removable).then_some(closed)
-}
-
-/// The node set of slurm.conf for a NodeSet, or why there is none.
-fn configure(set: &NodeSet, name: &str) -> Result<slurm_conf::NodeSet, String> {
-    let partition = set.spec.enabled_partition();
-    if partition.is_some() && name.eq_ignore_ascii_case(DEFAULT_PARTITION) {
-        return Err(format!(
-            "a partition cannot be named {name:?}: slurm.conf uses that name for the defaults of all partitions"
-        ));
-    }
-    let options = partition.map(|partition| partition.config.as_deref().unwrap_or_default());
-    let options = options.map(|options| ConfLine::new("partition.config", options)).transpose();
-    Ok(slurm_conf::NodeSet {
-        name: ConfName::new("template.spec.hostname", name).map_err(|error| error.to_string())?,
-        partition: options.map_err(|error| error.to_string())?,
-    })
-}
-
-/// A node set of the configuration in force.
-fn in_force(name: &str, files: Option<&Files>) -> Option<slurm_conf::NodeSet> {
-    slurm_conf::node_sets_in_file(files?.get(SLURM_CONF)?).remove(name)
-}
-
 /// Warnings about a slurm.conf; an error if slurmctld would not start with it.
 fn check(text: &str) -> Result<Vec<String>, ConfigError> {
+    if text.len() > LARGEST_FILE {
+        return Err(ConfigError::Size(text.len()));
+    }
     let (errors, warnings): (Vec<_>, Vec<_>) =
         check_slurm_conf(text).into_iter().partition(|finding| finding.severity == Severity::Error);
     let describe = |findings: Vec<slurm_conf::check::Finding>| -> Vec<String> {

@@ -25,9 +25,12 @@ const STATE: &str = "statesave";
 const RUN: &str = "run";
 const SLURMCTLD_LOG: &str = "/var/log/slurm/slurmctld.log";
 
-/// Hashes of the inputs that slurmctld reads at its start.
+/// Hashes of the inputs that slurmctld reads at its start, and the name of its cluster.
 #[derive(Default)]
 pub struct Hashes {
+    /// The name of the cluster in the configuration, if it has one. A changed name of the spec is not in it while the state
+    /// belongs to another cluster.
+    pub cluster: Option<String>,
     /// Of the Secret with the Slurm key.
     pub slurm_key: String,
     /// Of the Secret with the signing key.
@@ -69,7 +72,7 @@ pub fn build_stateful_set(
             "revisionHistoryLimit": 0,
             "serviceName": names::controller::internal_service(&controller.name_any()),
             "selector": { "matchLabels": selector_labels(controller) },
-            "template": build_pod(controller, pods, state)?.to_value(),
+            "template": build_pod(controller, hashes.cluster, pods, state)?.to_value(),
         },
     });
     if let Some(claims) = claims {
@@ -128,6 +131,7 @@ fn claim_templates(controller: &Controller, live: Option<&RawObject<StatefulSet>
 
 fn build_pod(
     controller: &Controller,
+    cluster: Option<String>,
     metadata: ObjectMeta,
     state: Option<Value>,
 ) -> Result<Template, BuildError> {
@@ -148,7 +152,7 @@ fn build_pod(
         init.push(build_container("reconfigure", &reconfigure(), &spec.reconfigure)?);
     }
     init.push(build_container("logfile", &logfile(SLURMCTLD_LOG), &spec.logfile)?);
-    let containers = Containers { init, main: vec![build_slurmctld(controller)?] };
+    let containers = Containers { init, main: vec![build_slurmctld(controller, cluster)?] };
     let user = spec.template.clone().unwrap_or_default().spec;
     let mut template = Template::build(metadata, &base, containers, "template.spec", &user)?;
     template.require(REQUIRED_ANTI_AFFINITY, &apart(controller));
@@ -195,8 +199,8 @@ fn etc_sources(controller: &Controller) -> Vec<VolumeProjection> {
     ]
 }
 
-fn build_slurmctld(controller: &Controller) -> Result<Value, BuildError> {
-    let state = format!("/var/spool/slurmctld/{}", controller.cluster_name());
+fn build_slurmctld(controller: &Controller, cluster: Option<String>) -> Result<Value, BuildError> {
+    let state = format!("/var/spool/slurmctld/{}", cluster.unwrap_or_else(|| controller.cluster_name()));
     // A standby never answers /readyz, and would block the rolling update of the next pod.
     let ready = if controller.spec.is_highly_available() { "/livez" } else { "/readyz" };
     let base = Container {

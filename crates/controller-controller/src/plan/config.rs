@@ -1,11 +1,12 @@
 //! Plans the configuration: its content, when it takes effect, and whether slurmctld confirmed it.
 
 use super::pods::{config_annotations, is_ready};
+use super::refusals::{refusals_after, retried};
 use super::rollout::{Decision, Situation, decide};
 use super::{ControllerObstacle, Obstacle, Plan, Step, owned};
 use crate::build::{
-    Configuration, LARGEST, Reconfiguration, Rendered, Sources, build_candidate, build_check, build_config,
-    render,
+    Configuration, LARGEST, Reconfiguration, RefusedNodeSets, Rendered, Sources, build_candidate,
+    build_check, build_config, render,
 };
 use crate::observe::{Observed, Report};
 use jiff::{SignedDuration, Timestamp};
@@ -16,7 +17,7 @@ use serde_json::Value;
 use slinky_api::conditions::{self, CONFIGURED};
 use slinky_api::labels::annotations::{ACCEPTED_CONFIG, RECONFIGURATION, UNCHECKED_CONFIG};
 use slinky_api::names::check_object_name;
-use slinky_api::v1beta1::Controller;
+use slinky_api::v1beta1::{Controller, RefusedNodeSet};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -40,7 +41,9 @@ pub struct ConfigPlan {
     /// not started yet.
     pub confirmation: Option<Confirmation>,
     /// NodeSets that are not in the configuration as their spec says, and why.
-    pub refused_node_sets: Vec<String>,
+    pub refused_node_sets: Vec<RefusedNodeSet>,
+    /// A change of `clusterName` that has no effect, and why.
+    pub ignored_name: Option<String>,
     /// Findings in the configuration that Slurm accepts.
     pub warnings: Vec<String>,
 }
@@ -68,12 +71,33 @@ pub fn has_run(controller: &Controller) -> bool {
 pub struct Desired {
     /// Its files.
     pub configuration: Configuration,
-    refused_node_sets: Vec<String>,
+    /// The lines of NodeSets that differ from those in force, by the name of the NodeSet.
+    pub changed_node_sets: BTreeMap<String, String>,
+    /// Nothing but these lines differs from the configuration in force.
+    pub changes_node_sets_only: bool,
+    refused_node_sets: Vec<RefusedNodeSet>,
+    ignored_name: Option<String>,
     warnings: Vec<String>,
 }
 
-/// Renders the configuration from everything that it refers to.
-pub fn render_config(observed: &Observed) -> Result<Desired, Obstacle> {
+/// True if slurmctld runs or has run with the configuration in force: it has a state to protect, also while it restarts.
+fn has_state(observed: &Observed) -> bool {
+    let is_running = || observed.pods.iter().any(|pod| is_ready(pod));
+    observed.files().is_some() && (has_run(&observed.controller) || is_running())
+}
+
+/// Renders the configuration from everything that it refers to, and returns the refusals of NodeSets that it takes into
+/// account.
+pub fn render_config(observed: &Observed) -> Result<(Desired, RefusedNodeSets), Obstacle> {
+    let in_force = observed.in_force();
+    retried(&observed.refusals, |refusals| {
+        let desired = render_without(observed, refusals)?;
+        let is_in_force = in_force.as_ref() == Some(&desired.configuration);
+        Ok((desired, is_in_force))
+    })
+}
+
+fn render_without(observed: &Observed, refusals: &RefusedNodeSets) -> Result<Desired, Obstacle> {
     let spec = &observed.controller.spec;
     if let Some(reference) = &spec.accounting_ref
         && observed.accounting.is_none()
@@ -93,19 +117,36 @@ pub fn render_config(observed: &Observed) -> Result<Desired, Obstacle> {
         node_sets: &observed.node_sets,
         config_maps,
         in_force: observed.files(),
+        has_state: has_state(observed),
+        refusals,
     };
     let rendered = render(&observed.controller, &sources).map_err(ControllerObstacle::from)?;
-    let Rendered { files, refused_node_sets, warnings } = rendered;
+    let Rendered {
+        files,
+        refused_node_sets,
+        changed_node_sets,
+        without_changed_node_sets,
+        ignored_name,
+        warnings,
+    } = rendered;
     let user = if spec.external {
         BTreeMap::new()
     } else {
         observed.jwks.as_ref().map_err(Arc::clone)?;
         observed.user_files()
     };
+    let unchanged = Configuration::new(without_changed_node_sets, user.clone());
     let configuration = Configuration::new(files, user);
     match configuration.size() {
         size if size > LARGEST => Err(ControllerObstacle::TooLarge(size).into()),
-        _ => Ok(Desired { configuration, refused_node_sets, warnings }),
+        _ => Ok(Desired {
+            configuration,
+            changed_node_sets,
+            changes_node_sets_only: observed.in_force() == Some(unchanged),
+            refused_node_sets,
+            ignored_name,
+            warnings,
+        }),
     }
 }
 
@@ -132,9 +173,7 @@ pub fn plan_config(
     let (decision, pending) = decide(&Situation {
         id: &id,
         is_in_force: observed.in_force().as_ref() == Some(configuration),
-        // A slurmctld that is being restarted has a state to protect, too.
-        is_running: observed.files().is_some()
-            && (has_run(controller) || observed.pods.iter().any(|pod| is_ready(pod))),
+        is_running: has_state(observed),
         is_accepted: is_accepted(controller, &configuration.hash()),
         check: observed.check.as_deref(),
         pending: observed.pending.as_ref(),
@@ -152,6 +191,7 @@ pub fn plan_config(
         _ => {}
     }
     plan.pending = pending;
+    let decision = refusals_after(&mut plan.refusals, &desired, decision);
     Ok(plan_config_map(plan, observed, desired, decision, now))
 }
 
@@ -181,7 +221,7 @@ fn plan_config_map(
     decision: Decision,
     now: Timestamp,
 ) -> Vec<Step> {
-    let Desired { configuration, refused_node_sets, warnings } = desired;
+    let Desired { configuration, refused_node_sets, ignored_name, warnings, .. } = desired;
     let candidate = configuration.hash();
     let configuration =
         if decision.is_in_force() { configuration } else { observed.in_force().unwrap_or_default() };
@@ -217,8 +257,16 @@ fn plan_config_map(
     let records = reconfiguration.into_iter().chain(unchecked_record);
     let config_map = build_config(&observed.controller, &configuration, records);
     plan.steps.push(Step::ApplyConfig(Box::new(config_map)));
-    plan.config =
-        Some(ConfigPlan { decision, hash, candidate, unchecked, confirmation, refused_node_sets, warnings });
+    plan.config = Some(ConfigPlan {
+        decision,
+        hash,
+        candidate,
+        unchecked,
+        confirmation,
+        refused_node_sets,
+        ignored_name,
+        warnings,
+    });
     pod_steps
 }
 

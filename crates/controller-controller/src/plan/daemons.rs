@@ -1,15 +1,16 @@
 //! Plans the StatefulSet of slurmctld.
 
 use super::{ControllerObstacle, Obstacle, Step};
-use crate::build::{Configuration, Hashes, build_stateful_set, without_keys};
+use crate::build::{Configuration, Hashes, SLURM_CONF, build_stateful_set, without_keys};
 use crate::observe::Observed;
 use k8s_openapi::api::apps::v1::StatefulSet;
-use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec};
 use kube::ResourceExt;
 use operator_runtime::RawObject;
 use pod_builder::{hash_files, hash_secret, hash_values};
 use slinky_api::names::controller as names;
 use slinky_api::ownership::is_controlled_by;
+use slurm_conf::cluster_name_in_file;
 use std::sync::Arc;
 
 /// The StatefulSet that runs with this configuration.
@@ -22,6 +23,7 @@ pub fn desired_stateful_set(
     let jwt_key = observed.jwt_key.as_ref().map_err(Arc::clone)?;
     let user_files = without_keys(configuration.user.clone());
     let hashes = Hashes {
+        cluster: configuration.generated.get(SLURM_CONF).and_then(|text| cluster_name_in_file(text)),
         slurm_key: hash_secret(slurm_key),
         jwt_key: hash_secret(jwt_key),
         generated_files: hash_values(&configuration.generated),
@@ -65,15 +67,18 @@ fn check_shared_state(observed: &Observed) -> Result<(), Obstacle> {
     Ok(())
 }
 
-/// Applies the StatefulSet. One with another Service name was created by an earlier operator; that field is immutable, so
-/// the StatefulSet is deleted without its pods, and the next reconcile creates one that adopts them.
+/// Applies the StatefulSet. One with another Service name was created by an earlier operator, and one whose claim has no size
+/// gets no pod; these fields are immutable, so the StatefulSet is deleted without its pods, and the next reconcile creates
+/// one that adopts them.
 pub fn stateful_set_step(observed: &Observed, desired: RawObject<StatefulSet>) -> Option<Step> {
     let controller = observed.controller.as_ref();
     let Some(live) = &observed.stateful_set else { return Some(Step::ApplyStatefulSet(Box::new(desired))) };
     let service = live.spec.as_ref().and_then(|spec| spec.service_name.clone());
-    let is_of_old_form = is_controlled_by(&live.metadata, controller)
-        && service != Some(names::internal_service(&controller.name_any()));
-    if !is_of_old_form {
+    let is_of_old_form = service != Some(names::internal_service(&controller.name_any()));
+    let persistence = controller.spec.persistence.clone().unwrap_or_default();
+    let gets_size = is_without_size(observed) && persistence.claim_spec().is_ok_and(|claim| has_size(&claim));
+    let is_recreated = is_controlled_by(&live.metadata, controller) && (is_of_old_form || gets_size);
+    if !is_recreated {
         return Some(Step::ApplyStatefulSet(Box::new(desired)));
     }
     live.metadata.deletion_timestamp.is_none().then(|| Step::OrphanPods(live.clone()))
@@ -84,8 +89,39 @@ fn claim_template(observed: &Observed) -> Option<&PersistentVolumeClaim> {
     observed.stateful_set.as_ref()?.spec.as_ref()?.volume_claim_templates.as_ref()?.first()
 }
 
-/// A change of `persistence` that has no effect, because the claim templates of a StatefulSet are immutable.
-pub fn ignored_persistence(observed: &Observed) -> Option<&'static str> {
+/// What keeps `persistence` from taking effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PersistenceProblem {
+    /// The reason of `Degraded`.
+    pub reason: &'static str,
+    /// The message.
+    pub message: &'static str,
+}
+
+fn has_size(claim: &PersistentVolumeClaimSpec) -> bool {
+    let requests = claim.resources.as_ref().and_then(|resources| resources.requests.as_ref());
+    requests.is_some_and(|requests| requests.contains_key("storage"))
+}
+
+/// True if no pod starts, because Kubernetes cannot create its claim.
+fn is_without_size(observed: &Observed) -> bool {
+    let claim = claim_template(observed).map(|claim| claim.spec.clone().unwrap_or_default());
+    observed.pods.is_empty() && claim.is_some_and(|claim| !has_size(&claim))
+}
+
+/// A claim that cannot be created, or a change of `persistence` that has no effect: claim templates are immutable.
+pub fn persistence_problem(observed: &Observed) -> Option<PersistenceProblem> {
+    if is_without_size(observed) {
+        return Some(PersistenceProblem {
+            reason: "ClaimWithoutSize",
+            message: "slurmctld does not start, because its PersistentVolumeClaim has no size: set \
+                      persistence.resources.requests.storage, or persistence.enabled to false",
+        });
+    }
+    ignored_change(observed).map(|message| PersistenceProblem { reason: "PersistenceUnchanged", message })
+}
+
+fn ignored_change(observed: &Observed) -> Option<&'static str> {
     const KEPT: &str = "slurmctld keeps the volume that it was created with: persistence cannot change later";
     let persistence = observed.controller.spec.persistence.clone().unwrap_or_default();
     observed.stateful_set.as_ref()?;

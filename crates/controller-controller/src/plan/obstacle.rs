@@ -64,11 +64,16 @@ impl Classify for ControllerObstacle {
     fn category(&self) -> &'static str {
         match self {
             Self::Config(ConfigError::Refused(_)) => "ConfigRefused",
-            Self::Config(ConfigError::Value(_))
+            Self::Config(
+                ConfigError::Value(_)
+                | ConfigError::Host(_)
+                | ConfigError::ClusterName { .. }
+                | ConfigError::Backups(_),
+            )
             | Self::Misnamed(..)
             | Self::NothingShared
             | Self::OwnVolume => "InvalidSpec",
-            Self::TooLarge(_) => "ConfigTooLarge",
+            Self::Config(ConfigError::Size(_)) | Self::TooLarge(_) => "ConfigTooLarge",
             Self::NotShared(_) => "ClaimNotShared",
             Self::NoConfig => "NoConfig",
         }

@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use slinky_api::labels::{CONTROLLER_ACTIVE, TRUE, annotations};
 use slinky_api::names::controller as names;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// After this long without a confirmation the annotation is written again.
@@ -16,22 +17,78 @@ const REMINDER: SignedDuration = SignedDuration::from_secs(15);
 /// The label with which a StatefulSet names the revision of a pod.
 pub const POD_REVISION: &str = "controller-revision-hash";
 
-/// Moves the label that the client Service selects to the active daemon. While no daemon reports to be active, the label
-/// stays where it is.
+/// How the active daemon is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ActiveDaemon {
+    /// There is only this one.
+    Single(String),
+    /// This one reports to be active.
+    Reported(String),
+    /// Ready daemons do not answer this operator, so the first ready one counts as active: a primary that starts takes
+    /// control back from its backups.
+    Assumed {
+        /// The first ready pod.
+        pod: String,
+        /// The ready pods that do not answer.
+        silent: Vec<String>,
+    },
+    /// None reports to be active. The one that has the label keeps it.
+    Unknown(String),
+}
+
+impl ActiveDaemon {
+    /// Name of the pod.
+    pub fn pod(&self) -> &str {
+        match self {
+            Self::Single(pod) | Self::Reported(pod) | Self::Assumed { pod, .. } | Self::Unknown(pod) => pod,
+        }
+    }
+}
+
+/// The active daemon.
+pub fn active_daemon(observed: &Observed) -> ActiveDaemon {
+    let spec = &observed.controller.spec;
+    let pod = |ordinal| names::pod(&observed.controller.name_any(), ordinal);
+    if !spec.is_highly_available() {
+        return ActiveDaemon::Single(pod(0));
+    }
+    if let Some(ordinal) = observed.poll.active {
+        return ActiveDaemon::Reported(pod(ordinal));
+    }
+    let ready: BTreeSet<String> =
+        observed.pods.iter().filter(|pod| is_ready(pod)).map(|pod| pod.name_any()).collect();
+    let silent: Vec<String> =
+        observed.poll.silent.iter().map(|ordinal| pod(*ordinal)).filter(|pod| ready.contains(pod)).collect();
+    let first_ready = (0..spec.daemons()).map(pod).find(|pod| ready.contains(pod));
+    match first_ready {
+        Some(pod) if !silent.is_empty() => ActiveDaemon::Assumed { pod, silent },
+        _ => {
+            let labelled = observed.active_pod().map(|pod| pod.name_any());
+            ActiveDaemon::Unknown(labelled.unwrap_or_else(|| pod(0)))
+        }
+    }
+}
+
+/// Moves the label that the client Service selects to the active daemon. It is set before it is removed elsewhere, so that
+/// the Service always has an endpoint.
 pub fn active_labels(observed: &Observed) -> Vec<Step> {
-    let name = observed.controller.name_any();
-    let labelled = observed.active_pod().map(|pod| pod.name_any());
-    let active = match observed.active {
-        _ if !observed.controller.spec.is_highly_available() => names::pod(&name, 0),
-        Some(ordinal) => names::pod(&name, ordinal),
-        None => labelled.unwrap_or_else(|| names::pod(&name, 0)),
-    };
-    let pods = observed.pods.iter().map(|pod| (pod, pod.name_any() == active));
-    pods.filter(|(pod, is_active)| {
-        pod.labels().get(CONTROLLER_ACTIVE).map(String::as_str) != is_active.then_some(TRUE)
-    })
-    .map(|(pod, is_active)| Step::LabelPod { pod: pod.name_any(), is_active })
-    .collect()
+    let active = active_daemon(observed);
+    let pods = observed.pods.iter().map(|pod| (pod, pod.name_any() == active.pod()));
+    let mut changed: Vec<_> = pods
+        .filter(|(pod, is_active)| {
+            pod.labels().get(CONTROLLER_ACTIVE).map(String::as_str) != is_active.then_some(TRUE)
+        })
+        .collect();
+    changed.sort_by_key(|(_, is_active)| !is_active);
+    changed.into_iter().map(|(pod, is_active)| Step::LabelPod { pod: pod.name_any(), is_active }).collect()
+}
+
+/// False if the Service of another operator, which selects pods without the label, would lose its endpoints: then the label
+/// is set first, and its watch event starts the next reconcile.
+pub fn is_label_selectable(observed: &Observed) -> bool {
+    let selector = observed.service.as_ref().and_then(|service| service.spec.as_ref()?.selector.as_ref());
+    let is_selected = selector.is_none_or(|selector| selector.contains_key(CONTROLLER_ACTIVE));
+    is_selected || observed.pods.is_empty() || observed.active_pod().is_some()
 }
 
 /// Makes kubelets mount the configuration of this hash now: a kubelet syncs mounted ConfigMaps once a minute, and at once

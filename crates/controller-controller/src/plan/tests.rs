@@ -3,6 +3,7 @@
 mod confirmation;
 mod messages;
 mod pods;
+mod refusals;
 mod user_files;
 
 use super::*;
@@ -218,6 +219,46 @@ fn claim(mode: &str) -> PersistentVolumeClaim {
     serde_json::from_value(json!({ "spec": { "accessModes": [mode] } })).unwrap()
 }
 
+#[test]
+fn changed_cluster_name_reaches_neither_configuration_nor_pods_of_a_running_cluster() {
+    let change =
+        json!({ "clusterName": "other", "extraConf": "MinJobAge=2", "slurmctld": { "image": "new" } });
+    let old = files(&json!({}));
+    let plan = plan_now(&running(&change, &old));
+    let config = plan.config.as_ref().unwrap();
+    assert_eq!(config.decision, Decision::Settle(DELAY), "other changes go on");
+    assert!(config.ignored_name.as_ref().unwrap().contains("\"ns_slurm\" to \"other\""));
+
+    let same = running(&json!({ "clusterName": "other", "slurmctld": { "image": "new" } }), &old);
+    let set = applied_set(&plan_now(&same)).unwrap().as_json().clone();
+    let container = &set["spec"]["template"]["spec"]["containers"][0];
+    assert_eq!(container["image"], "new");
+    let mounts = container["volumeMounts"].as_array().unwrap();
+    assert!(mounts.iter().any(|mount| mount["mountPath"] == "/var/spool/slurmctld/ns_slurm"), "{mounts:?}");
+}
+
+#[rstest]
+#[case::without_size(json!({}), json!([{}]), Some("ClaimWithoutSize"), false)]
+#[case::gets_size(json!({ "persistence": { "resources": { "requests": { "storage": "1Gi" } } } }), json!([{}]),
+    Some("ClaimWithoutSize"), true)]
+#[case::with_size(json!({}), json!([{ "spec": { "resources": { "requests": { "storage": "1Gi" } } } }]), None, false)]
+fn claim_without_size_is_named_and_its_stateful_set_recreated_with_one(
+    #[case] change: Value,
+    #[case] templates: Value,
+    #[case] reason: Option<&str>,
+    #[case] is_recreated: bool,
+) {
+    let live = stateful_set(&json!({ "volumeClaimTemplates": templates }), false);
+    let without_pods = Observed { stateful_set: Some(Arc::new(live)), ..observed(&change) };
+    let plan = plan_now(&without_pods);
+    assert_eq!(plan.persistence.map(|problem| problem.reason), reason);
+    assert_eq!(plan.steps.iter().any(|step| matches!(step, Step::OrphanPods(_))), is_recreated);
+    let with_pod = Observed { pods: vec![crate::fixture::pod(0, false, &json!({}))], ..without_pods };
+    let plan = plan_now(&with_pod);
+    assert_eq!(plan.persistence, None, "an existing claim of that name needs no size");
+    assert!(applied_set(&plan).is_some());
+}
+
 #[rstest]
 #[case::absent(None)]
 #[case::shared(Some("ReadWriteMany"))]
@@ -230,7 +271,7 @@ fn shared_claim_may_be_created_later(#[case] mode: Option<&str>) {
 #[case::accounting(json!({ "accountingRef": { "name": "books" } }), "AccountingMissing", "Accounting books")]
 #[case::config_map(json!({ "prologScriptRefs": [{ "name": "missing" }] }), "ConfigMapMissing", "ConfigMap missing")]
 #[case::misnamed(json!({ "configFileRefs": [{ "name": "../x" }] }), "InvalidSpec", "\"../x\" cannot be the name")]
-#[case::value(json!({ "clusterName": "a\nb" }), "InvalidSpec", "clusterName")]
+#[case::size(json!({ "extraConf": "#".repeat(1_100_000) }), "ConfigTooLarge", "1000000")]
 #[case::refused(json!({ "extraConf": "words" }), "ConfigRefused", "slurm.conf")]
 fn without_a_renderable_configuration_the_one_in_force_stays(
     #[case] change: Value,
@@ -371,13 +412,14 @@ fn change_of_immutable_persistence_is_reported(
     #[case] is_reported: bool,
 ) {
     let live = stateful_set(&json!({ "volumeClaimTemplates": templates }), true);
-    let observed = Observed { stateful_set: Some(Arc::new(live)), ..observed(&change) };
-    assert_eq!(plan_now(&observed).ignored.is_some(), is_reported);
+    let pods = vec![crate::fixture::pod(0, true, &json!({}))];
+    let observed = Observed { stateful_set: Some(Arc::new(live)), pods, ..observed(&change) };
+    assert_eq!(plan_now(&observed).persistence.is_some(), is_reported);
 }
 
 #[test]
 fn persistence_can_change_while_there_is_no_stateful_set() {
-    assert_eq!(plan_now(&observed(&json!({ "persistence": { "enabled": false } }))).ignored, None);
+    assert_eq!(plan_now(&observed(&json!({ "persistence": { "enabled": false } }))).persistence, None);
 }
 
 #[test]

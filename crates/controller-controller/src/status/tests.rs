@@ -1,10 +1,15 @@
 //! The conditions that follow from a plan and its outcome.
 
 use super::*;
-use crate::fixture::{SHOWN, config_plan, controller, observed, second, stateful_set, with_configured};
+use crate::active::Poll;
+use crate::fixture::{
+    SHOWN, config_plan, controller, high_availability, observed, pod, second, stateful_set, with_configured,
+};
+use crate::plan::PersistenceProblem;
 use rstest::rstest;
 use serde_json::json;
 use slinky_api::conditions::READY;
+use slinky_api::v1beta1::RefusedNodeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -127,7 +132,7 @@ fn external_cluster_is_ready_and_has_no_condition_configured() {
 fn refused_node_set_is_reported_although_slurmctld_runs() {
     let mut plan = kept();
     let config = plan.config.as_mut().unwrap();
-    config.refused_node_sets.push("NodeSet a: no".to_owned());
+    config.refused_node_sets.push(RefusedNodeSet { name: "a".to_owned(), message: "no".to_owned() });
     config.warnings.push("line 3: hm".to_owned());
     let status = status(&observed(&json!({})), &plan, &outcome(true), second(0));
     assert_eq!(reason(&status, READY).as_deref(), Some("NodeSetRefused"));
@@ -166,7 +171,7 @@ fn crash_loop_degrades_the_controller_with_the_last_line_of_the_log() {
 }
 
 #[rstest]
-#[case::ignored_change(Plan { ignored: Some("kept"), ..kept() }, outcome(true), "PersistenceUnchanged")]
+#[case::ignored_change(Plan { persistence: Some(PersistenceProblem { reason: "PersistenceUnchanged", message: "kept" }), ..kept() }, outcome(true), "PersistenceUnchanged")]
 #[case::not_ready(kept(), outcome(false), "RollingOut")]
 #[case::being_deleted(kept(), Outcome { stateful_set: None, ..outcome(true) }, "Replacing")]
 fn ready_names_what_the_controller_waits_for(
@@ -176,6 +181,50 @@ fn ready_names_what_the_controller_waits_for(
 ) {
     let status = status(&observed(&json!({})), &plan, &outcome, second(0));
     assert_eq!(reason(&status, READY).as_deref(), Some(ready));
+}
+
+#[test]
+fn refused_node_sets_are_in_the_status_for_their_own_controller() {
+    let mut plan = kept();
+    let refused = RefusedNodeSet { name: "a".to_owned(), message: "no".to_owned() };
+    plan.config.as_mut().unwrap().refused_node_sets.push(refused.clone());
+    let after = status(&observed(&json!({})), &plan, &outcome(true), second(0));
+    assert_eq!(after.refused_node_sets, [refused]);
+    let controller = Controller { status: Some(after), ..controller(&json!({})) };
+    let healed = status(&observed_after(controller), &kept(), &outcome(true), second(9));
+    assert_eq!(healed.refused_node_sets, []);
+}
+
+#[test]
+fn ignored_change_of_the_cluster_name_is_reported() {
+    let mut plan = kept();
+    plan.config.as_mut().unwrap().ignored_name = Some("clusterName cannot change".to_owned());
+    let status = status(&observed(&json!({})), &plan, &outcome(true), second(0));
+    assert_eq!(reason(&status, READY).as_deref(), Some("ClusterNameUnchanged"));
+    assert_eq!(message(&status, READY), "clusterName cannot change");
+}
+
+#[rstest]
+#[case::single_daemon(json!({}), Poll::default(), None)]
+#[case::reported(high_availability(), Poll::of(Some(1), &[0]), Some(("True", "Reported", "slurm-controller-1 reports")))]
+#[case::none(high_availability(), Poll::default(), Some(("Unknown", "NoneActive", "keeps slurm-controller-0")))]
+#[case::not_answering(high_availability(), Poll::of(None, &[0, 1]),
+    Some(("False", "NotAnswering", "no answer on port 6817 from slurm-controller-0, slurm-controller-1")))]
+fn condition_says_how_the_active_daemon_is_known(
+    #[case] change: serde_json::Value,
+    #[case] poll: Poll,
+    #[case] expected: Option<(&str, &str, &str)>,
+) {
+    let pods = [0, 1].map(|ordinal| pod(ordinal, true, &json!({}))).to_vec();
+    let observed = Observed { pods, poll, ..observed(&change) };
+    let status = status(&observed, &kept(), &outcome(true), second(0));
+    let condition = conditions::find(&status.conditions, ACTIVE_REPORTED);
+    assert_eq!(
+        condition.map(|it| (it.status.as_str(), it.reason.as_str())),
+        expected.map(|(status, reason, _)| (status, reason))
+    );
+    let text = expected.map(|(_, _, text)| text).unwrap_or_default();
+    assert!(message(&status, ACTIVE_REPORTED).contains(text), "{:?}", status.conditions);
 }
 
 #[rstest]

@@ -19,7 +19,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::core::PartialObjectMeta;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::{Controller as Runner, watcher};
-use operator_runtime::{PerObject, RawObject, Scope, changed_by, changed_objects, spec_changes};
+use operator_runtime::{PerObject, RawObject, Scope, changed_by, changed_objects};
 use slinky_api::labels::{APP_NAME, App};
 use slinky_api::v1beta1::{Controller, NodeSet, RestApi};
 use std::sync::Arc;
@@ -97,7 +97,10 @@ pub fn watch(
         claims: changed_objects(claims, claim_events),
         revisions: changed_objects(revisions, revision_events),
         secrets: mappers::secret_changes(secrets, secret_events, sources.secret_hashes.clone()),
-        controllers: spec_changes(controller_changes, sources.controllers.clone()),
+        controllers: changed_by(controller_changes, sources.controllers.clone(), |controller| {
+            let status = controller.status.as_ref();
+            (controller.metadata.generation, status.map(|status| status.refused_node_sets.clone()))
+        }),
         nodesets: nodeset_changes,
         services: service_changes,
         pdbs: pdb_changes,

@@ -9,6 +9,7 @@ use crate::slurm::reachability::{degrades_in, is_degraded};
 use crate::timing::UNSCHEDULABLE_AFTER;
 use crate::worker::Worker;
 use jiff::{SignedDuration, Timestamp};
+use kube::ResourceExt;
 use operator_runtime::Classify;
 use operator_runtime::error::chain;
 use slinky_api::conditions::{SLURM_REACHABLE, find};
@@ -26,6 +27,7 @@ pub fn degraded(
 ) -> Vec<Clause> {
     let obstacles = plan.obstacles.iter().map(|obstacle| Clause::new(obstacle.category(), chain(obstacle)));
     obstacles
+        .chain(refused(observed))
         .chain(slurm_unreachable(observed, status, now))
         .chain(failures(last_run))
         .chain(lost_jobs(plan))
@@ -33,6 +35,14 @@ pub fn degraded(
         .chain(blocked_update(plan))
         .chain(unschedulable(plan, now))
         .collect()
+}
+
+/// The NodeSet is not in slurm.conf as its spec says: what is in force for it stays, and the Controller says why.
+fn refused(observed: &Observed) -> Option<Clause> {
+    let refusals = &observed.controller.as_ref()?.status.as_ref()?.refused_node_sets;
+    let refusal = refusals.iter().find(|refusal| refusal.name == observed.nodeset.name_any())?;
+    let text = format!("slurm.conf keeps what it has for this NodeSet: {}", refusal.message);
+    Some(Clause::new("ConfigRefused", text))
 }
 
 fn slurm_unreachable(observed: &Observed, status: &NodeSetStatus, now: Timestamp) -> Option<Clause> {

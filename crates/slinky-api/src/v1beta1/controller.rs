@@ -13,11 +13,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use serde_with::skip_serializing_none;
 use std::collections::BTreeMap;
+use std::fmt;
 
 const HA_RULE: schema::Rule = (
     "has(self.ha) && self.ha.enabled ? has(self.persistence) && self.persistence.enabled && self.persistence.existingClaim.size() > 0 : true",
     "Slurm HA requires persistence.existingClaim to name a PersistentVolumeClaim with access mode ReadWriteMany",
 );
+
+/// Most backups. Each is a pod, and every daemon asks all of them in turn when the first ones do not answer.
+pub const MAX_BACKUPS: i32 = 9;
 
 /// A Slurm cluster: its slurmctld, or the address of an external one.
 #[skip_serializing_none]
@@ -104,7 +108,7 @@ pub struct HighAvailability {
     pub enabled: bool,
     /// Number of backups.
     #[serde(default = "super::common::one")]
-    #[schemars(range(min = 1))]
+    #[schemars(range(min = 1, max = MAX_BACKUPS))]
     pub backups: i32,
 }
 
@@ -206,10 +210,11 @@ impl ControllerSpec {
         self.jwt_key_ref.as_ref().or(self.jwt_hs256_key_ref.as_ref())
     }
 
-    /// Number of slurmctld daemons, the primary included.
+    /// Number of slurmctld daemons, the primary included. The schema refuses more than [`MAX_BACKUPS`] backups; a number that
+    /// was stored before is not used.
     pub fn daemons(&self) -> i32 {
         match &self.ha {
-            Some(ha) if ha.enabled && !self.external => 1_i32.saturating_add(ha.backups.max(1)),
+            Some(ha) if ha.enabled && !self.external => 1 + ha.backups.clamp(1, MAX_BACKUPS),
             _ => 1,
         }
     }
@@ -235,9 +240,29 @@ impl ControllerSpec {
     }
 }
 
+/// A NodeSet that is not in slurm.conf as its spec says.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RefusedNodeSet {
+    /// Name of the NodeSet.
+    pub name: String,
+    /// Why.
+    pub message: String,
+}
+
+impl fmt::Display for RefusedNodeSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "NodeSet {}: {}", self.name, self.message)
+    }
+}
+
 /// Observed state of a Controller.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct ControllerStatus {
+    /// NodeSets that are not in slurm.conf as their specs say: what is in force for them stays.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub refused_node_sets: Vec<RefusedNodeSet>,
     /// Conditions of the current state.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]

@@ -14,6 +14,8 @@ struct Inputs {
     node_sets: Vec<Arc<NodeSet>>,
     config_maps: BTreeMap<String, ConfigMap>,
     in_force: Option<Files>,
+    has_state: bool,
+    refusals: RefusedNodeSets,
 }
 
 fn try_render(change: &Value, inputs: &Inputs) -> Result<Rendered, ConfigError> {
@@ -22,6 +24,8 @@ fn try_render(change: &Value, inputs: &Inputs) -> Result<Rendered, ConfigError> 
         node_sets: &inputs.node_sets,
         config_maps: &inputs.config_maps,
         in_force: inputs.in_force.as_ref(),
+        has_state: inputs.has_state,
+        refusals: &inputs.refusals,
     };
     render(&controller(change), &sources)
 }
@@ -46,6 +50,11 @@ fn node_set_lines(rendered: &Rendered) -> Vec<&str> {
 
 fn generated(files: Files) -> Configuration {
     Configuration::new(files, BTreeMap::new())
+}
+
+/// Why NodeSets are refused.
+fn refused(rendered: &Rendered) -> Vec<String> {
+    rendered.refused_node_sets.iter().map(ToString::to_string).collect()
 }
 
 fn partition(config: &str) -> Value {
@@ -82,7 +91,7 @@ fn everything() {
             accounting: Some(accounting(&json!({}))),
             node_sets: vec![node_set("gpu", 1, &partition("State=UP")), node_set("cpu", 2, &json!({}))],
             config_maps: [("scripts".to_owned(), config_map(&[("b.sh", ""), ("a.sh", "")]))].into(),
-            in_force: None,
+            ..Inputs::default()
         },
     );
     insta::assert_snapshot!(rendered.unwrap().files[SLURM_CONF]);
@@ -107,6 +116,8 @@ fn config_map_of_an_external_cluster() {
         node_sets: &[node_set("gpu", 1, &json!({}))],
         config_maps: &[].into(),
         in_force: None,
+        has_state: false,
+        refusals: &RefusedNodeSets::new(),
     };
     let files = render(&controller, &sources).unwrap().files;
     insta::assert_yaml_snapshot!(build_config(&controller, &generated(files), []));
@@ -145,7 +156,7 @@ fn node_sets_are_sorted_by_name_and_have_their_partitions() {
         "NodeSet=gpu Feature=gpu",
     ];
     assert_eq!(node_set_lines(&rendered), expected);
-    assert_eq!(rendered.refused_node_sets, [""; 0]);
+    assert_eq!(refused(&rendered), [""; 0]);
 }
 
 #[test]
@@ -160,7 +171,7 @@ fn node_set_that_became_invalid_keeps_its_lines_and_blocks_no_other() {
         "PartitionName=b Nodes=b State=DOWN",
     ];
     assert_eq!(node_set_lines(&new), expected);
-    assert_eq!(new.refused_node_sets, ["NodeSet a: partition.config must be a single line"]);
+    assert_eq!(refused(&new), ["NodeSet a: partition.config must be a single line"]);
 }
 
 #[test]
@@ -173,17 +184,97 @@ fn node_set_that_was_never_valid_is_left_out() {
     ];
     let rendered = of_node_sets(sets, Some(in_force));
     assert_eq!(node_set_lines(&rendered), ["NodeSet=aa Feature=aa", "PartitionName=aa Nodes=aa State=UP"]);
-    let refused = [
+    let expected = [
         "NodeSet a: partition.config must be a single line",
         "NodeSet c: template.spec.hostname must not contain ','",
     ];
-    assert_eq!(rendered.refused_node_sets, refused);
+    assert_eq!(refused(&rendered), expected);
+}
+
+/// A valid NodeSet in force, and one whose lines are faulty.
+#[rstest]
+#[case::malformed("", partition("MaxTime"), "not of the form Key=Value", &["NodeSet=bad Feature=bad"])]
+#[case::also_in_extra_conf("PartitionName=bad Nodes=bad\n", partition("State=UP"), "partition bad is defined twice",
+    &["NodeSet=bad Feature=bad", "PartitionName=bad Nodes=bad"])]
+#[case::name_of_a_node("NodeName=bad CPUs=1\n", partition("State=UP"), "node set bad has the same name as a node", &[])]
+fn faulty_node_set_is_refused_and_the_rest_of_the_configuration_changes(
+    #[case] extra: &str,
+    #[case] fault: Value,
+    #[case] problem: &str,
+    #[case] lines_of_bad: &[&str],
+) {
+    let before = of_node_sets(vec![node_set("a", 1, &partition("State=UP"))], None).files;
+    let inputs = Inputs {
+        node_sets: vec![
+            node_set("bad", 2, &fault),
+            node_set("a", 1, &partition("State=DOWN")),
+            node_set("new", 3, &partition("State=UP")),
+        ],
+        in_force: Some(before),
+        ..Inputs::default()
+    };
+    let change = json!({ "extraConf": format!("{extra}MinJobAge=7") });
+    let rendered = try_render(&change, &inputs).unwrap();
+    let text = &rendered.files[SLURM_CONF];
+    assert!(text.contains("MinJobAge=7") && text.contains("PartitionName=a Nodes=a State=DOWN"), "{text}");
+    assert!(text.contains("PartitionName=new Nodes=new State=UP"), "{text}");
+    let about_bad: Vec<_> =
+        node_set_lines(&rendered).into_iter().filter(|line| line.contains("=bad")).collect();
+    assert_eq!(about_bad, lines_of_bad);
+    assert_eq!(refused(&rendered).len(), 1);
+    assert!(refused(&rendered)[0].starts_with("NodeSet bad: "), "{rendered:?}");
+    assert!(refused(&rendered)[0].contains(problem), "{rendered:?}");
+}
+
+#[test]
+fn node_set_in_force_is_not_refused_for_a_fault_of_extra_conf() {
+    let in_force = of_node_sets(vec![node_set("a", 1, &partition("State=UP"))], None).files;
+    let inputs = Inputs {
+        node_sets: vec![node_set("a", 1, &partition("State=UP")), node_set("b", 2, &partition(""))],
+        in_force: Some(in_force),
+        ..Inputs::default()
+    };
+    let error = try_render(&json!({ "extraConf": "PartitionName=a Nodes=a" }), &inputs).unwrap_err();
+    assert!(error.to_string().contains("partition a is defined twice"), "{error}");
+}
+
+#[rstest]
+#[case::without_state(false, "new", None)]
+#[case::with_state(true, "old", Some("clusterName cannot change from \"old\" to \"new\""))]
+fn name_of_a_cluster_with_state_stays(
+    #[case] has_state: bool,
+    #[case] expected: &str,
+    #[case] message: Option<&str>,
+) {
+    let old = try_render(&json!({ "clusterName": "old" }), &Inputs::default()).unwrap().files;
+    let inputs = Inputs { in_force: Some(old), has_state, ..Inputs::default() };
+    let change = json!({ "clusterName": "new", "extraConf": "MinJobAge=7" });
+    let rendered = try_render(&change, &inputs).unwrap();
+    assert_eq!(lines(&rendered, &["ClusterName="]), [format!("ClusterName={expected}")]);
+    assert_eq!(
+        lines(&rendered, &["StateSave"]),
+        [format!("StateSaveLocation=/var/spool/slurmctld/{expected}")]
+    );
+    assert_eq!(lines(&rendered, &["MinJobAge"]), ["MinJobAge=7"], "other changes go on");
+    let ignored = rendered.ignored_name.unwrap_or_default();
+    assert_eq!(ignored.is_empty(), message.is_none());
+    assert!(ignored.starts_with(message.unwrap_or_default()), "{ignored}");
+}
+
+#[test]
+fn running_cluster_keeps_a_name_that_a_new_one_cannot_have() {
+    let mut old = try_render(&json!({ "clusterName": "ab" }), &Inputs::default()).unwrap().files;
+    old.insert(SLURM_CONF.to_owned(), old[SLURM_CONF].replace("ClusterName=ab", "ClusterName=a.b"));
+    let inputs = Inputs { in_force: Some(old), has_state: true, ..Inputs::default() };
+    let rendered = try_render(&json!({ "clusterName": "a.b" }), &inputs).unwrap();
+    assert_eq!(lines(&rendered, &["ClusterName="]), ["ClusterName=a.b"]);
+    assert_eq!(rendered.ignored_name, None);
 }
 
 #[test]
 fn partition_named_default_is_refused() {
     let set = |enabled| node_set("default", 0, &json!({ "partition": { "enabled": enabled } }));
-    let refused = |set| of_node_sets(vec![set], None).refused_node_sets;
+    let refused = |set| refused(&of_node_sets(vec![set], None));
     assert_eq!(refused(set(false)), [""; 0]);
     let problem = "NodeSet default: a partition cannot be named \"default\": slurm.conf uses that name for the defaults of all partitions";
     assert_eq!(refused(set(true)), [problem]);
@@ -298,10 +389,7 @@ fn older_of_two_node_sets_gets_their_common_slurm_name() {
         node_set_lines(&rendered),
         ["NodeSet=gpu Feature=gpu", "PartitionName=gpu Nodes=gpu State=UP"]
     );
-    assert_eq!(
-        rendered.refused_node_sets,
-        ["NodeSet a: another NodeSet already has the name \"gpu\" in Slurm"]
-    );
+    assert_eq!(refused(&rendered), ["NodeSet a: another NodeSet already has the name \"gpu\" in Slurm"]);
 }
 
 #[test]
@@ -313,7 +401,9 @@ fn max_node_count_covers_all_nodes_and_never_shrinks() {
     let large = rendered_with(700, None);
     assert_eq!(lines(&large, &["MaxNodeCount"]), ["MaxNodeCount=2048"]);
     assert_eq!(lines(&rendered_with(1, None), &["MaxNodeCount"]), ["MaxNodeCount=1024"]);
-    assert_eq!(rendered_with(1, Some(large.files.clone())), large);
+    let absurd = rendered_with(i32::MAX, None);
+    assert_eq!(lines(&absurd, &["MaxNodeCount"]), ["MaxNodeCount=65536"], "slurmctld allocates as many");
+    assert_eq!(rendered_with(1, Some(large.files.clone())).files, large.files);
     assert_eq!(lines(&rendered_with(1500, Some(large.files)), &["MaxNodeCount"]), ["MaxNodeCount=4096"]);
 }
 
@@ -326,13 +416,19 @@ fn existing_nodes_count_although_fewer_are_desired() {
 }
 
 #[rstest]
-#[case::cluster_name(json!({ "clusterName": "hpc\nSlurmUser=root" }), "clusterName must not contain '\\n'")]
-#[case::cluster_name_blank(json!({ "clusterName": "h pc" }), "clusterName must not contain ' '")]
+#[case::cluster_name(json!({ "clusterName": "hpc\nSlurmUser=root" }), "must not contain '\\n'")]
+#[case::cluster_name_blank(json!({ "clusterName": "h pc" }), "clusterName \"h pc\" must not contain ' '")]
+#[case::cluster_name_dot(json!({ "clusterName": "h.pc" }), "clusterName \"h.pc\" must not contain '.'")]
+#[case::cluster_name_umlaut(json!({ "clusterName": "höhe" }), "must not contain 'ö'")]
+#[case::backups(json!({ "ha": { "enabled": true, "backups": i32::MAX } }), "ha.backups is 2147483647")]
+#[case::too_large(json!({ "extraConf": "#".repeat(1_100_000) }), "more than the 1000000 that fit")]
+#[case::too_many_nodes(json!({ "extraConf": "NodeName=n[1-65536] CPUs=1\n".repeat(1000) }), "more than 65536 nodes")]
 #[case::external_host(json!({ "external": true, "externalConfig": { "host": "h\nSlurmUser=root", "port": 1 } }),
-    "externalConfig.host must not contain '\\n'")]
+    "externalConfig.host must be a host name")]
+#[case::external_command(json!({ "external": true, "externalConfig": { "host": "h;reboot", "port": 1 } }),
+    "externalConfig.host must be a host name")]
 #[case::script(json!({ "prologScriptRefs": [{ "name": "odd" }] }), "the name of a script must not contain ' '")]
 #[case::extra_conf(json!({ "extraConf": "just words" }), "slurmctld would refuse slurm.conf")]
-#[case::partition_twice(json!({ "extraConf": "PartitionName=a Nodes=a" }), "partition a is defined twice")]
 fn invalid_value_is_refused_with_its_field(#[case] change: Value, #[case] text: &str) {
     let inputs = Inputs {
         node_sets: vec![node_set("a", 1, &partition(""))],

@@ -2,6 +2,7 @@
 
 use super::super::pods::{POD_REVISION, stuck_pods};
 use super::{files, plan_now};
+use crate::active::Poll;
 use crate::build::Reconfiguration;
 use crate::fixture::{high_availability, observed, pod, running, second, stateful_set, with_record};
 use crate::observe::{Observed, Report};
@@ -38,14 +39,14 @@ fn single_daemon_is_always_active(
 ) {
     let mut pods = vec![pod(0, true, &label.map_or_else(|| json!({}), labelled))];
     pods.extend(has_second.then(|| pod(1, true, &labelled("true"))));
-    let labels = planned_labels(&Observed { pods, active: Some(1), ..observed(&json!({})) });
+    let labels = planned_labels(&Observed { pods, poll: Poll::of(Some(1), &[]), ..observed(&json!({})) });
     assert_eq!(labels, expected.iter().map(|(pod, is)| ((*pod).to_owned(), *is)).collect::<Vec<_>>());
 }
 
 #[rstest]
 #[case::unknown_at_first([false, false], None, &[(0, true)])]
 #[case::unknown_later([false, true], None, &[])]
-#[case::failover([true, false], Some(1), &[(0, false), (1, true)])]
+#[case::failover_sets_the_label_before_it_is_removed([true, false], Some(1), &[(1, true), (0, false)])]
 #[case::unknown_with_two_labels([true, true], None, &[(1, false)])]
 fn label_follows_the_active_daemon(
     #[case] has_label: [bool; 2],
@@ -54,8 +55,49 @@ fn label_follows_the_active_daemon(
 ) {
     let metadata = |has_label| if has_label { labelled("true") } else { json!({}) };
     let pods = vec![pod(0, true, &metadata(has_label[0])), pod(1, true, &metadata(has_label[1]))];
-    let labels = planned_labels(&Observed { pods, active, ..observed(&high_availability()) });
+    let labels =
+        planned_labels(&Observed { pods, poll: Poll::of(active, &[]), ..observed(&high_availability()) });
     assert_eq!(labels, expected.iter().map(|(pod, is)| (names::pod("slurm", *pod), *is)).collect::<Vec<_>>());
+}
+
+#[rstest]
+#[case::primary_runs([true, true], &[0, 1], &[])]
+#[case::primary_is_down([false, true], &[1], &[(1, true), (0, false)])]
+#[case::standby_answers([true, true], &[0], &[])]
+#[case::daemons_that_are_not_ready_need_not_answer([false, true], &[0], &[])]
+#[case::none_is_ready([false, false], &[0, 1], &[])]
+fn label_follows_readiness_where_daemons_do_not_answer_the_operator(
+    #[case] is_ready: [bool; 2],
+    #[case] silent: &[i32],
+    #[case] expected: &[(i32, bool)],
+) {
+    let pods = vec![pod(0, is_ready[0], &labelled("true")), pod(1, is_ready[1], &json!({}))];
+    let poll = Poll::of(None, silent);
+    let labels = planned_labels(&Observed { pods, poll, ..observed(&high_availability()) });
+    assert_eq!(labels, expected.iter().map(|(pod, is)| (names::pod("slurm", *pod), *is)).collect::<Vec<_>>());
+}
+
+#[rstest]
+#[case::own_service(json!({ CONTROLLER_ACTIVE: "true" }), json!({}), true)]
+#[case::unlabelled_pod(json!({ "app": "slurmctld" }), json!({}), false)]
+#[case::labelled_pod(json!({ "app": "slurmctld" }), labelled("true"), true)]
+fn service_of_another_operator_selects_the_label_only_once_a_pod_has_it(
+    #[case] selector: Value,
+    #[case] metadata: Value,
+    #[case] is_applied: bool,
+) {
+    let service = json!({ "metadata": { "name": "slurm-controller" }, "spec": { "selector": selector } });
+    let observed = Observed {
+        service: Some(Arc::new(RawObject::new(service).unwrap())),
+        pods: vec![pod(0, true, &metadata)],
+        ..observed(&json!({}))
+    };
+    let steps = plan_now(&observed).steps;
+    let position = |is_step: fn(&Step) -> bool| steps.iter().position(is_step);
+    let service = position(|step| matches!(step, Step::ApplyService(_)));
+    assert_eq!(service.is_some(), is_applied);
+    let label = position(|step| matches!(step, Step::LabelPod { .. }));
+    assert!(label.is_none() || service.is_none() || label < service, "the label is set first");
 }
 
 fn in_place() -> Value {

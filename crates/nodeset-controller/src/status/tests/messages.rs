@@ -231,6 +231,24 @@ fn slurm_unreachable_since_a_future_time_does_not_degrade_yet() {
 }
 
 #[test]
+fn refusal_by_the_controller_is_reported_by_the_nodeset_at_fault() {
+    let mut fixture = Fixture::new(&json!({}));
+    let mut controller = (**fixture.observed.controller.as_ref().unwrap()).clone();
+    let name = fixture.observed.nodeset.metadata.name.clone().unwrap();
+    let refuse = |name: &str| json!({ "refusedNodeSets": [{ "name": name, "message": "fatal: no" }] });
+    controller.status = serde_json::from_value(refuse(&name)).unwrap();
+    fixture.observed.controller = Some(controller.clone().into());
+    let status = status_of(&fixture);
+    let (degraded, reason, message) = condition(&status, DEGRADED);
+    assert_eq!((degraded, reason), ("True", "ConfigRefused"));
+    assert!(message.contains("fatal: no"), "{message}");
+
+    controller.status = serde_json::from_value(refuse("other")).unwrap();
+    fixture.observed.controller = Some(controller.into());
+    assert_eq!(condition(&status_of(&fixture), DEGRADED).0, "False");
+}
+
+#[test]
 fn degraded_reports_all_obstacles() {
     let mut fixture = scheduled().nodeset(|nodeset| {
         let strategy = nodeset.spec.update_strategy.as_mut().unwrap();
