@@ -249,7 +249,7 @@ async fn valid_configuration_is_applied_in_place_and_invalid_one_is_rejected() -
     ));
     let message = wait_for_configured(&cluster, "Applied", "").await?;
     report(message);
-    let count = reconfigurations(&cluster)?;
+    let count = reconfigurations(&cluster, CONTROLLER_POD)?;
     ensure!(count == 1, "{count} reconfigurations for one change");
     ensure!(identity(&cluster).await? == before, "slurmctld was restarted");
 
@@ -286,17 +286,17 @@ async fn valid_configuration_is_applied_in_place_and_invalid_one_is_rejected() -
     cluster.env.tear_down().await
 }
 
-/// How often slurmctld was reconfigured in place.
-fn reconfigurations(cluster: &SlurmCluster) -> Result<usize> {
-    let log = output_of(cluster.kubectl(&["logs", "slurm-controller-0", "--container", "reconfigure"]))?;
+/// How often slurmctld was reconfigured in place from a pod.
+fn reconfigurations(cluster: &SlurmCluster, pod: &str) -> Result<usize> {
+    let log = output_of(cluster.kubectl(&["logs", pod, "--container", "reconfigure"]))?;
     Ok(log.matches("Reconfigured to").count())
 }
 
 async fn changed_config_file_is_applied_in_place(cluster: &SlurmCluster) -> Result<()> {
-    let before = reconfigurations(cluster)?;
+    let before = reconfigurations(cluster, CONTROLLER_POD)?;
     let change = json!({ "data": { "plugstack.conf": "# nothing yet\n" } });
     cluster.env.patch::<ConfigMap>("slurm-files", change).await?;
-    let count = async || reconfigurations(cluster);
+    let count = async || reconfigurations(cluster, CONTROLLER_POD);
     eventually("a reconfiguration", DEBOUNCE + RECONFIGURED, count, |count| *count == before + 1).await?;
     wait_for_configured(cluster, "Applied", "").await?;
     Ok(())
@@ -441,6 +441,7 @@ async fn standby_takes_over_with_the_job_queue() -> Result<()> {
     });
     start_controller(&cluster, spec).await?;
     wait_for_active(&cluster, CONTROLLER_POD).await?;
+    only_the_active_pod_reconfigures(&cluster, extra_conf).await?;
     let submitted = cluster.exec_in_slurmctld(&["sbatch", "--parsable", "--wrap=true"])?;
     let job = submitted.trim().to_owned();
 
@@ -481,6 +482,21 @@ async fn standby_takes_over_with_the_job_queue() -> Result<()> {
     eventually("the job after the failback", STARTED, show, is_kept).await?;
     readiness_decides_where_the_operator_cannot_ask(&cluster).await?;
     cluster.env.tear_down().await
+}
+
+/// One change is one reconfigure, although the files of both pods change.
+async fn only_the_active_pod_reconfigures(cluster: &SlurmCluster, extra_conf: &str) -> Result<()> {
+    const STANDBY: &str = "slurm-controller-1";
+    configure(cluster, &format!("{extra_conf}MinJobAge=77\n")).await?;
+    wait_for_min_job_age(cluster, "77 sec", DEBOUNCE + RECONFIGURED).await?;
+    let read = async || cluster.exec(STANDBY, "slurmctld", &["cat", "/etc/slurm/slurm.conf"]);
+    eventually("files of the standby", RECONFIGURED, read, |text: &String| text.contains("MinJobAge=77"))
+        .await?;
+    // Several iterations of the standby's sidecar.
+    sleep(Duration::from_secs(5)).await;
+    let counts = [reconfigurations(cluster, CONTROLLER_POD)?, reconfigurations(cluster, STANDBY)?];
+    ensure!(counts == [1, 0], "reconfigurations from each pod: {counts:?}");
+    Ok(())
 }
 
 /// Like a NetworkPolicy, drops the operator's requests to slurmctld; those of the kubelet have another path. Undone when it

@@ -102,7 +102,7 @@ fn find_faults(
     for index in &indices {
         candidates[*index].choice = Choice::InForce;
     }
-    // The NodeSets are not at fault.
+    // If this fails, too, no NodeSet is at fault.
     check(chosen(candidates)).map_err(|_| error)?;
     for index in indices {
         candidates[index].choice = Choice::Desired;
