@@ -499,7 +499,7 @@ async fn only_the_active_pod_reconfigures(cluster: &SlurmCluster, extra_conf: &s
     Ok(())
 }
 
-/// Like a NetworkPolicy, drops the operator's requests to slurmctld; those of the kubelet have another path. Undone when it
+/// Like a `NetworkPolicy`, drops the operator's requests to slurmctld; those of the kubelet have another path. Undone when it
 /// goes out of scope.
 struct Blocked(Vec<String>);
 
