@@ -175,6 +175,8 @@ async fn job_lists_that_time_out_are_requested_less_and_less_often() {
     let fixture = Fixture::known(&["a", "b"]).await;
     fixture.slurm.submit_job(&["a"], 1, None);
     fixture.slurm.inject_on(Method::GET, "/jobs", Fault::Slow(seconds(60)));
+    // The states of jobs are a hundredth of their size.
+    fixture.slurm.inject_on(Method::GET, "/jobs/state/", Fault::Slow(Duration::ZERO));
     let lists_by_ten_minutes = async || {
         for _ in 0..60 {
             fixture.clusters.view(&key("ns"), JOBS);
