@@ -301,8 +301,13 @@ async fn objects_without_owner_are_adopted_only_with_our_labels() -> Result<()> 
     // Without the conflict the children are created; without their LoginSet they stay, and its successor adopts them.
     env.delete::<Service>(NAME).await?;
     env.delete::<Deployment>(NAME).await?;
-    let created = env.wait_for_replacement::<Deployment>(NAME, deployment.uid()).await?;
     let service = env.wait_for_replacement::<Service>(NAME, service.uid()).await?;
+    env.wait_for_replacement::<Deployment>(NAME, deployment.uid()).await?;
+    // The garbage collector makes no orphan of an object that it has not seen; it watches with the other controllers.
+    let is_observed = |deployment: &Deployment| {
+        deployment.status.as_ref().is_some_and(|status| status.observed_generation.is_some())
+    };
+    let created = env.wait_until::<Deployment>(NAME, is_observed).await?;
     env.delete_without_children::<LoginSet>(NAME).await?;
     let loginset = apply_loginset(&env, json!({})).await?;
     let is_owned = |owners: &[OwnerReference]| {

@@ -15,6 +15,7 @@ use kube::ResourceExt;
 use operator_runtime::apply::Object;
 use serde_json::json;
 use slinky_api::labels::{REVISION_HASH, worker_labels};
+use slinky_api::ownership::shared_reference;
 use slinky_api::v1beta1::{Controller, NodeSet};
 
 /// The revision hash of the pods of another operator.
@@ -56,12 +57,14 @@ async fn apply_objects_of_another_operator(env: &TestEnv, nodeset: &NodeSet) -> 
         env.apply::<Pod>(&name, json!({ "metadata": metadata, "spec": { "containers": [container] } }))
             .await?;
     }
+    let shared = json!({ "ownerReferences": [shared_reference(nodeset)] });
     let cluster = json!({ "slinky.slurm.net/cluster": "slurm" });
     let service =
         json!({ "clusterIP": "None", "selector": cluster, "ports": [{ "name": "slurmd", "port": 6818 }] });
-    env.apply::<Service>("slurm-workers-slurm", json!({ "spec": service })).await?;
+    env.apply::<Service>("slurm-workers-slurm", json!({ "metadata": shared, "spec": service })).await?;
     let budget = json!({ "maxUnavailable": 0, "selector": { "matchLabels": cluster } });
-    env.apply::<PodDisruptionBudget>("slurm-workers-pdb-slurm", json!({ "spec": budget })).await?;
+    let budget = json!({ "metadata": shared, "spec": budget });
+    env.apply::<PodDisruptionBudget>("slurm-workers-pdb-slurm", budget).await?;
     Ok(())
 }
 

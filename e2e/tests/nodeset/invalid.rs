@@ -48,7 +48,7 @@ async fn invalid_nodeset_is_reported_and_does_not_affect_others() -> Result<()> 
         (
             "number",
             json!({ "replicas": 2_000_000_000 }),
-            "spec.replicas: 2000000000 exceeds the maximum of 65536 nodes in a Slurm cluster",
+            "spec.replicas: 2000000000 is not a number from 0 to 65536, the most nodes of a Slurm cluster",
         ),
         (
             "template",
@@ -112,11 +112,11 @@ async fn node_whose_name_slurm_cannot_use_gets_no_worker() -> Result<()> {
     let spec = json!({ "nodeSelector": test_labels(&env), "tolerations": [{ "operator": "Exists" }] });
     apply_nodeset(&env, NAME, json!({ "scalingMode": "DaemonSet", "template": { "spec": spec } })).await?;
     apply_nodeset(&env, "good", json!({ "replicas": 1 })).await?;
-    let message = env.wait_for_degraded::<NodeSet>(NAME, "InvalidSpec").await?;
+    let message = env.wait_for_degraded::<NodeSet>(NAME, "InvalidHostname").await?;
     let node = unusable.name();
-    let expected = format!(r#"the hostname of the pod on {node} cannot be "gpu[0-": "#);
+    let expected = format!(r#"Kubernetes node {node}: hostname "gpu[0-" cannot be used: "#);
     assert!(message.starts_with(&expected), "{message}");
-    assert_eq!(env.wait_for_event_note(NAME, "InvalidSpec").await?, message);
+    assert_eq!(env.wait_for_event_note(NAME, "InvalidHostname").await?, message);
     let has_one_worker = |pods: &Vec<Pod>| {
         let specs = pods.iter().filter_map(|pod| pod.spec.as_ref()?.hostname.as_deref());
         specs.collect::<Vec<_>>() == ["a"]
