@@ -232,7 +232,7 @@ impl<'a> NodeReads<'a> {
         let view = self.known(after).await?;
         match (view.lookup(node), evidence) {
             (NodeLookup::Absent, Evidence::Absent { addresses, .. }) => {
-                if let Some(other) = registered_at(&view, addresses) {
+                if let Some(other) = registered_at(&view, addresses)? {
                     return Err(format!("the slurmd of the pod is registered as {}", other.name));
                 }
                 self.prove_absent(node).await

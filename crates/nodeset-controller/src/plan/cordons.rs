@@ -41,13 +41,13 @@ pub fn keep_cordoned(creates: &mut [Effect], recorded: &BTreeSet<String>) {
 }
 
 fn desired(before: &BTreeSet<String>, workers: &[Worker], replicas: &Replicas) -> BTreeSet<String> {
-    let is_cordoned = |worker: &&Worker| {
-        let leaves = matches!(replicas.disposition(worker), Disposition::Remove(Cause::ScaleIn, _));
-        worker.cordoned_by_person && !leaves
-    };
+    let leaves =
+        |worker: &Worker| matches!(replicas.disposition(worker), Disposition::Remove(Cause::ScaleIn, _));
+    let is_cordoned = |worker: &&Worker| worker.cordoned_by_person && !leaves(worker);
     let cordoned = workers.iter().filter(is_cordoned).map(Worker::name);
     // While workers are missing, those that were recorded may be among them.
     let present: BTreeSet<_> = workers.iter().map(Worker::name).collect();
-    let missing = before.difference(&present).filter(|_| workers.len() < replicas.desired);
+    let staying = workers.iter().filter(|worker| !worker.terminating && !leaves(worker)).count();
+    let missing = before.difference(&present).filter(|_| staying < replicas.desired);
     cordoned.chain(missing.cloned()).collect()
 }

@@ -4,7 +4,7 @@
 use super::drain_owner::{drain, may_drain, undo};
 use super::drain_reason;
 use super::effect::{DeleteReason, Drain, Effect, Evidence, PodDeletion, Undo};
-use super::registration::{UnexplainedNodes, lookup};
+use super::registration::{OtherName, UnexplainedNodes, lookup};
 use super::removal_order::removal_order;
 use super::replicas::{BURST, Disposition, Replicas};
 use super::update::Allowance;
@@ -127,8 +127,11 @@ impl Lifecycle<'_> {
         match self.lookup(worker) {
             NodeLookup::Unknown => decision.wait(worker, WaitFor::Slurm),
             NodeLookup::Absent if worker.was_busy() => decision.wait(worker, WaitFor::LostJob),
-            NodeLookup::Absent if worker.started && self.unexplained.run_by(worker).is_some() => {
+            NodeLookup::Absent if worker.started && self.unexplained.run_by(worker) == OtherName::Perhaps => {
                 decision.wait(worker, WaitFor::OtherName);
+            }
+            NodeLookup::Absent if worker.started && self.unexplained.run_by(worker) == OtherName::Unknown => {
+                decision.wait(worker, WaitFor::Slurm);
             }
             NodeLookup::Absent if matches!(self.slurm, View::NoRestApi) => {
                 // A worker was registered before, so slurmctld may still run, and newer workers may have jobs that

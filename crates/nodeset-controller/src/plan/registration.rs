@@ -32,38 +32,73 @@ pub fn gets_jobs(slurm: &View, worker: &Worker) -> bool {
     }
 }
 
+/// Whether the slurmd of a worker is registered under another name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OtherName {
+    /// It is not.
+    No,
+    /// A node that no pod is known to run may be its own.
+    Perhaps,
+    /// The list of nodes may be incomplete.
+    Unknown,
+}
+
 /// The Slurm nodes that respond, and that no pod is known to run. A slurmd registers under another name than that of its
 /// worker if a user sets it, or on the host network.
-pub struct UnexplainedNodes<'v>(Vec<&'v Node>);
+pub struct UnexplainedNodes<'v> {
+    nodes: Vec<&'v Node>,
+    is_complete: bool,
+}
 
 impl<'v> UnexplainedNodes<'v> {
     /// The nodes that neither a worker of this NodeSet nor the pod in their comment explains.
     pub fn new(slurm: &'v View, workers: &[Worker]) -> Self {
+        let (mut nodes, is_complete) = (vec![], is_complete(slurm));
         // Almost always all workers are registered, and parsing the comments of all nodes is slow.
         let is_absent = |worker: &Worker| lookup(slurm, worker) == NodeLookup::Absent;
-        let Some(snapshot) = slurm.snapshot().filter(|_| workers.iter().any(is_absent)) else {
-            return Self(vec![]);
-        };
-        let names: BTreeSet<&str> = workers.iter().map(|worker| worker.slurm_name.as_str()).collect();
-        let others = snapshot.nodes.values().filter(|node| !names.contains(node.name.as_str()));
-        Self(others.filter(|node| is_unexplained(node)).collect())
+        if let Some(snapshot) = slurm.snapshot().filter(|_| workers.iter().any(is_absent)) {
+            let names: BTreeSet<&str> = workers.iter().map(|worker| worker.slurm_name.as_str()).collect();
+            let others = snapshot.nodes.values().filter(|node| !names.contains(node.name.as_str()));
+            nodes.extend(others.filter(|node| is_unexplained(node)));
+        }
+        Self { nodes, is_complete }
     }
 
-    /// The node that the slurmd of a worker may have registered as.
-    pub fn run_by(&self, worker: &Worker) -> Option<&'v Node> {
-        let may_run = |node: &&&Node| {
+    /// Whether the slurmd of a worker without a node of its name has registered as one of these.
+    pub fn run_by(&self, worker: &Worker) -> OtherName {
+        let may_run = |node: &&Node| {
             let times = worker.created.zip(node.slurmd_start_time);
-            times.is_none_or(|(created, started)| started + CLOCK_SKEW >= created)
+            worker.addresses.contains(&node.address)
+                || times.is_none_or(|(created, started)| started + CLOCK_SKEW >= created)
         };
-        let at_its_address = self.0.iter().find(|node| worker.addresses.contains(&node.address));
-        at_its_address.or_else(|| self.0.iter().find(may_run)).copied()
+        match (self.nodes.iter().any(may_run), self.is_complete) {
+            (true, _) => OtherName::Perhaps,
+            (false, true) => OtherName::No,
+            (false, false) => OtherName::Unknown,
+        }
     }
 }
 
-/// The node that a slurmd at one of these addresses has registered as, if no other pod runs it.
-pub fn registered_at<'v>(slurm: &'v View, addresses: &[String]) -> Option<&'v Node> {
-    let mut nodes = slurm.snapshot()?.nodes.values();
-    nodes.find(|node| addresses.contains(&node.address) && is_unexplained(node))
+/// The node that a slurmd at one of these addresses has registered as, if no other pod runs it. The error says why that is
+/// not known.
+pub fn registered_at<'v>(slurm: &'v View, addresses: &[String]) -> Result<Option<&'v Node>, &'static str> {
+    if !is_complete(slurm) {
+        return Err("nodes are missing from the list, or may still register");
+    }
+    let mut nodes = slurm.snapshot().into_iter().flat_map(|snapshot| snapshot.nodes.values());
+    Ok(nodes.find(|node| addresses.contains(&node.address) && is_unexplained(node)))
+}
+
+/// Whether the list certainly has all nodes. A node that earlier lists had may be missing by mistake, and after a restart of
+/// slurmctld or of this process nodes may not be listed yet.
+fn is_complete(slurm: &View) -> bool {
+    match slurm {
+        View::NoRestApi => true,
+        View::Unknown { .. } => false,
+        View::Known(known) => {
+            !known.is_new && known.uncertain.iter().all(|name| known.snapshot.nodes.contains_key(name))
+        }
+    }
 }
 
 fn is_unexplained(node: &Node) -> bool {

@@ -2,7 +2,7 @@
 
 use super::effect::DeleteReason;
 use super::mirror::slurm_state_names;
-use super::registration::{UnexplainedNodes, gets_jobs, lookup};
+use super::registration::{OtherName, UnexplainedNodes, gets_jobs, lookup};
 use super::removal_order::removal_order;
 use super::replicas::{Disposition, Replicas};
 use super::reservation::reservation_name;
@@ -227,8 +227,11 @@ impl Update<'_> {
         let unregistered =
             self.workers.iter().filter(|worker| replicas.keeps(worker) && self.is_unregistered(worker));
         let (elsewhere, mut unregistered): (Vec<_>, Vec<_>) =
-            unregistered.partition(|worker| self.unexplained.run_by(worker).is_some());
-        unregistered.retain(|worker| !worker.was_busy() && self.has_backed_off(worker));
+            unregistered.partition(|worker| self.unexplained.run_by(worker) == OtherName::Perhaps);
+        unregistered.retain(|worker| {
+            let is_certain = self.unexplained.run_by(worker) == OtherName::No;
+            is_certain && !worker.was_busy() && self.has_backed_off(worker)
+        });
         unregistered.sort_by(|one, other| removal_order(one, other));
         for worker in unregistered.into_iter().take(budget) {
             replicas.set(worker, Disposition::Remove(Cause::Update, DeleteReason::Unregistered));

@@ -7,6 +7,7 @@ use crate::fixture::CLUSTER_UID;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 use slinky_api::v1beta1::NodeSet;
+use slurm_rest::NodeUpdate;
 
 /// The finalizer of an object in foreground deletion.
 pub const FOREGROUND: &str = "foregroundDeletion";
@@ -80,12 +81,13 @@ impl Scenario {
         });
     }
 
-    /// Restarts each slurmd that registered under another name with the name of its pod.
-    pub fn correct_names(&mut self) {
+    /// A person restarts each slurmd that registered under another name with the name of its pod, and resumes its node.
+    pub async fn correct_names(&mut self) {
         for (name, pod) in pods(&self.api) {
             if let Some(other) = self.invariants.other_names.remove(&text(&pod, "/metadata/uid")) {
                 self.slurm.stop_slurmd(&other);
                 self.slurm.start_slurmd_at(&name, &text(&pod, "/status/podIP"));
+                let _ = self.slurm.client().update_nodes(&[&name], &NodeUpdate::Resume).await;
             }
         }
     }

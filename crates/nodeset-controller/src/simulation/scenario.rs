@@ -188,7 +188,7 @@ impl Scenario {
         for job in std::mem::take(&mut self.jobs) {
             self.slurm.end_job(job);
         }
-        self.correct_names();
+        self.correct_names().await;
         for node in std::mem::take(&mut self.invariants.drained_by_person) {
             let _ = self.slurm.client().update_nodes(&[&node], &NodeUpdate::Undrain).await;
         }

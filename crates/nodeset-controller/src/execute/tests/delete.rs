@@ -1,6 +1,7 @@
 //! Deletes of pods, and the evidence from Slurm that each needs.
 
 use super::*;
+use crate::timing::MASS_ABSENCE_PROOF;
 use rstest::rstest;
 
 fn absent(node: &str) -> Evidence {
@@ -39,6 +40,7 @@ async fn pod_with_a_suspended_job_is_not_deleted() {
 #[tokio::test(start_paused = true)]
 async fn pod_whose_slurmd_is_registered_under_another_name_is_not_deleted() {
     let fixture = Fixture::new(&["w-1"]).await;
+    sleep(MASS_ABSENCE_PROOF).await;
     fixture.slurm.start_slurmd_at("other", "10.0.0.7");
     let pod = fixture.put_pod("w-0", &json!({}));
     let at = |address: &str| Evidence::Absent { node: "w-0".to_owned(), addresses: vec![address.to_owned()] };
@@ -118,6 +120,8 @@ async fn unmarked_pod_is_deleted_only_if_slurm_has_no_node_of_its_name(
     #[case] deleted: bool,
 ) {
     let fixture = Fixture::new(nodes).await;
+    // Before that the node may be one that has not registered yet.
+    sleep(MASS_ABSENCE_PROOF).await;
     let pod = fixture.put_pod("w-0", &json!({}));
     change(&fixture);
     fixture.perform(vec![delete(&pod, absent("w-0"))]).await;

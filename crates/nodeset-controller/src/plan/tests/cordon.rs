@@ -93,6 +93,14 @@ fn cordon_by_a_person_outlives_the_pod() {
 }
 
 #[test]
+fn record_stays_while_another_worker_leaves() {
+    let mut leaving = cordoned_by(Some("scale-in"));
+    leaving["metadata"]["deletionTimestamp"] = json!("2027-01-15T08:00:00Z");
+    let fixture = Fixture::new(&json!({ "replicas": 1 })).worker("gpu-1", &leaving).nodeset(record);
+    assert!(fixture.plan().metadata.is_none(), "{:?}", fixture.plan().metadata);
+}
+
+#[test]
 fn lifted_cordon_is_removed_from_the_record() {
     let lifted = one(&json!({}), &["IDLE"], "").nodeset(record);
     assert_eq!(lifted.plan().metadata.unwrap().annotations[CORDONED_PODS], None);

@@ -123,7 +123,17 @@ fn new_slurm_connection_does_not_prove_a_registered_node_absent() {
     assert_eq!(fixture.effects(), ["delete gpu-1 (Surplus, absent)", "mark gpu-0 for scale-in"]);
     let View::Known(known) = &mut fixture.observed.slurm else { panic!() };
     known.is_new = true;
-    assert_eq!(fixture.effects(), ["delete gpu-1 (Surplus, absent)"]);
+    assert!(fixture.effects().is_empty(), "{:?}", fixture.effects());
+    let waits_for_slurm = |waiting: &crate::plan::Waiting| waiting.for_ == WaitFor::Slurm;
+    assert!(fixture.plan().waiting.iter().all(waits_for_slurm), "{:?}", fixture.plan().waiting);
+}
+
+#[test]
+fn node_that_is_missing_from_the_list_may_be_run_by_a_worker_without_node() {
+    let mut fixture = Fixture::new(&json!({ "replicas": 0 })).worker("gpu-0", &json!({}));
+    let View::Known(known) = &mut fixture.observed.slurm else { panic!() };
+    known.uncertain.insert("other".to_owned());
+    assert!(fixture.effects().is_empty(), "{:?}", fixture.effects());
     assert_eq!(fixture.plan().waiting[0].for_, WaitFor::Slurm);
 }
 
