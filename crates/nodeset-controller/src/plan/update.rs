@@ -137,7 +137,10 @@ impl Update<'_> {
     /// that are never drained at a time, whatever their pods report.
     fn rolling<'w>(&self, kept: &[&'w Worker], outdated: Vec<&'w Worker>) -> Vec<&'w Worker> {
         let never_ran = |worker: &&Worker| {
-            !worker.started && !worker.was_registered() && lookup(self.slurm, worker) == NodeLookup::Absent
+            !worker.started
+                && !worker.is_ready()
+                && !worker.was_registered()
+                && lookup(self.slurm, worker) == NodeLookup::Absent
         };
         let (mut chosen, mut others): (Vec<_>, Vec<_>) = outdated.into_iter().partition(never_ran);
         others.sort_by(|one, other| {
