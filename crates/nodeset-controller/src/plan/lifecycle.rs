@@ -124,15 +124,14 @@ impl Lifecycle<'_> {
         if worker.node.is_none() || !worker.was_registered() && usage.runs_elsewhere(worker) {
             return deletes.push(worker, Evidence::NotNeeded, why, decision);
         }
+        let other_name = if worker.started { self.unexplained.run_by(worker) } else { OtherName::No };
         match self.lookup(worker) {
             NodeLookup::Unknown => decision.wait(worker, WaitFor::Slurm),
             NodeLookup::Absent if worker.was_busy() => decision.wait(worker, WaitFor::LostJob),
-            NodeLookup::Absent if worker.started && self.unexplained.run_by(worker) == OtherName::Perhaps => {
+            NodeLookup::Absent if other_name == OtherName::Perhaps => {
                 decision.wait(worker, WaitFor::OtherName);
             }
-            NodeLookup::Absent if worker.started && self.unexplained.run_by(worker) == OtherName::Unknown => {
-                decision.wait(worker, WaitFor::Slurm);
-            }
+            NodeLookup::Absent if other_name == OtherName::Unknown => decision.wait(worker, WaitFor::Slurm),
             NodeLookup::Absent if matches!(self.slurm, View::NoRestApi) => {
                 // A worker was registered before, so slurmctld may still run, and newer workers may have jobs that
                 // cannot be listed.

@@ -67,15 +67,10 @@ pub fn membership(observed: &Observed) -> Membership {
 /// then on the revisions show it: in a foreground deletion they are deleted.
 pub fn is_orphaning(observed: &Observed) -> bool {
     let nodeset = observed.nodeset.as_ref();
-    let labels = selector_labels(nodeset);
-    let has_our_labels = |object: &ObjectMeta| {
-        let found = object.labels.as_ref();
-        labels.iter().all(|(key, value)| found.is_some_and(|found| found.get(key) == Some(value)))
-    };
     let is_orphan = |object: &ObjectMeta| {
         control_of(object, nodeset) == Control::Orphan
             && object.deletion_timestamp.is_none()
-            && has_our_labels(object)
+            && missing_label(nodeset, object).is_none()
     };
     nodeset.metadata.deletion_timestamp.is_some()
         && (nodeset.finalizers().iter().any(|name| name == ORPHAN_FINALIZER)
