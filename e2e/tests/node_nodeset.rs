@@ -1,5 +1,8 @@
 //! Workers with real Slurm daemons: scaled, updated, cordoned, deleted and replaced without harm to running jobs.
 
+#[path = "node_nodeset/protection.rs"]
+mod protection;
+
 use anyhow::{Context, Result, ensure};
 use e2e::slurm_cluster::{REQUIRED_CONF, STARTED, SlurmCluster, output_of};
 use e2e::test_env::condition;
@@ -102,6 +105,15 @@ async fn wait_for_job_state(cluster: &SlurmCluster, id: &str, state: &str) -> Re
     Ok(())
 }
 
+/// Waits until no pod of before is left.
+async fn wait_for_new_pods(cluster: &SlurmCluster, before: &BTreeMap<String, String>) -> Result<()> {
+    let all_replaced = |now: &BTreeMap<String, String>| {
+        now.len() == before.len() && now.iter().all(|(name, uid)| before.get(name) != Some(uid))
+    };
+    cluster.wait_for_workers("new pods", STARTED, all_replaced).await?;
+    Ok(())
+}
+
 /// Waits until a job has completed, and fails if its pod is replaced or deleted before.
 async fn wait_until_completed_on_its_pod(cluster: &SlurmCluster, id: &str, pod: &str) -> Result<()> {
     let before = cluster.workers().await?.get(pod).cloned().with_context(|| format!("no pod {pod}"))?;
@@ -165,10 +177,7 @@ async fn update_waits_for_a_job(cluster: &SlurmCluster) -> Result<()> {
     let job = submit(cluster, "worker-1", 30).await?;
     cluster.patch_nodeset(json!({ "slurmd": { "env": [{ "name": "NEW", "value": "1" }] } })).await?;
     wait_until_completed_on_its_pod(cluster, &job, "worker-1").await?;
-    let all_replaced = |now: &BTreeMap<String, String>| {
-        now.len() == 3 && now.iter().all(|(name, uid)| before.get(name) != Some(uid))
-    };
-    cluster.wait_for_workers("new pods", STARTED, all_replaced).await?;
+    wait_for_new_pods(cluster, &before).await?;
     wait_until_idle(cluster, 3).await?;
     cluster.wait_until_ready::<NodeSet>("worker").await?;
     Ok(())
