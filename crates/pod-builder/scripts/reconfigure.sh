@@ -63,14 +63,24 @@ if booted="$(boot_time)" && [ "$booted" -gt "$linked" ]; then
 	log "Watching $directory, now $name"
 fi
 refused=
+standby=
 delay="$retry"
 due=0
 
 while :; do
 	# A file may vanish while the kubelet updates the volume; the next iteration retries.
 	if current="$(contents)" && [ "$current" != "$applied" ] &&
-		{ [ "$current" != "$refused" ] || [ "$SECONDS" -ge "$due" ]; } && in_control; then
+		{ [ "$current" != "$refused" ] || [ "$SECONDS" -ge "$due" ]; }; then
 		name="$(digest)"
+		if ! in_control; then
+			if [ "$current" != "$standby" ]; then
+				log "Not reconfiguring to $name: slurmctld in this pod is not in control"
+				standby="$current"
+			fi
+			sleep "$interval"
+			continue
+		fi
+		standby=
 		if [ "$current" != "$refused" ]; then
 			delay="$retry"
 		fi

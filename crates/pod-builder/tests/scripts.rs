@@ -248,6 +248,8 @@ fn standby_does_not_reconfigure_until_it_is_in_control() {
     let (mut child, mut lines) = it.start();
     assert_eq!(lines.next(), Some(it.watching("one")));
     it.update(&hosts("A=2"));
+    let waits = "slurmctld in this pod is not in control";
+    assert_eq!(lines.next(), Some(format!("Not reconfiguring to {}: {waits}", digest(&hosts("A=2")))));
     taken_over.recv_timeout(Duration::from_secs(20)).unwrap();
     assert_eq!(lines.next(), Some(format!("Reconfigured to {}", digest(&hosts("A=2")))));
     terminate(&mut child);
