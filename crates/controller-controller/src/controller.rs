@@ -16,8 +16,7 @@ use kube::runtime::watcher;
 use kube::{Resource, ResourceExt};
 use operator_runtime::events::{EventType, NewEvent};
 use operator_runtime::{
-    Class, Classify, ComponentError, PerObject, Runtime, Scope, changed_by, children_of, referrers,
-    spec_changes,
+    ComponentError, PerObject, Requeued, Runtime, Scope, changed_by, children_of, referrers, spec_changes,
 };
 use slinky_api::conditions::{ConditionStatus, DEGRADED};
 use slinky_api::labels::{APP_INSTANCE, APP_NAME, App};
@@ -37,36 +36,6 @@ pub struct Context {
     scope: Scope,
     sources: Sources,
     service_monitors: watch::Sender<bool>,
-}
-
-/// Why a reconcile failed.
-#[derive(Debug, thiserror::Error)]
-#[error("{error}")]
-pub struct Error {
-    #[source]
-    error: ComponentError,
-    /// When the Controller has to be reconciled again even so.
-    requeue_after: Option<Duration>,
-}
-
-impl<E: Into<ComponentError>> From<E> for Error {
-    fn from(error: E) -> Self {
-        Self { error: error.into(), requeue_after: None }
-    }
-}
-
-impl Classify for Error {
-    fn class(&self) -> Class {
-        self.error.class()
-    }
-
-    fn category(&self) -> &'static str {
-        self.error.category()
-    }
-
-    fn requeue_after(&self) -> Option<Duration> {
-        self.requeue_after
-    }
 }
 
 /// Starts the controller in every watched namespace. A configuration change waits for `delay` for further changes.
@@ -173,8 +142,9 @@ async fn reconcile(
     controller: Arc<Controller>,
     context: Arc<Context>,
     now: Timestamp,
-) -> Result<Action, Error> {
-    let observed = observe(&controller, &context.sources).await?;
+) -> Result<Action, Requeued<ComponentError>> {
+    let observed =
+        observe(&controller, &context.sources).await.map_err(|error| Requeued::new(error, None))?;
     let plan = plan(&observed, now);
     report_config_change(&plan, &observed, &context.scope);
     let outcome = Box::pin(execute(&plan, &observed, &context.scope)).await;
@@ -188,10 +158,11 @@ async fn reconcile(
         context.service_monitors.send_replace(true);
     }
     let status = status(&observed, &plan, &outcome, now);
-    context.scope.applier().apply_status(controller.as_ref(), &status).await?;
-    publish_transitions(&controller, &status, &context.scope);
     let requeue_after = requeue_after(&plan, &outcome);
-    outcome.result.map_err(|error| Error { error: error.into(), requeue_after })?;
+    let written = context.scope.applier().apply_status(controller.as_ref(), &status).await;
+    written.map_err(|error| Requeued::new(error, requeue_after))?;
+    publish_transitions(&controller, &status, &context.scope);
+    outcome.result.map_err(|error| Requeued::new(error, requeue_after))?;
     Ok(requeue_after.map_or_else(Action::await_change, Action::requeue))
 }
 

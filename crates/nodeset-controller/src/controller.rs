@@ -21,8 +21,7 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use kube::runtime::controller::Action;
 use node_watch::NodeWatch;
-use operator_runtime::error::chain;
-use operator_runtime::{Class, Classify, ObjectKey, PerObject, Runtime, Scope, StepErrors, apply};
+use operator_runtime::{ComponentError, ObjectKey, PerObject, Requeued, Runtime, Scope, apply};
 use slinky_api::v1beta1::{NodeSet, NodeSetStatus};
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,45 +45,6 @@ struct NodeSetState {
     status_written: Option<Timestamp>,
     /// Operations that were announced as Events and are not finished.
     published: Published,
-}
-
-/// Why a reconcile failed.
-#[derive(Debug, thiserror::Error)]
-pub enum ReconcileError {
-    /// Children could not be applied.
-    #[error(transparent)]
-    Steps(#[from] StepErrors),
-    /// The status could not be written.
-    #[error(transparent)]
-    Status(#[from] apply::Error),
-}
-
-/// Why a reconcile failed, and when the NodeSet is due again for other reasons.
-#[derive(Debug, thiserror::Error)]
-#[error("{}", chain(source))]
-pub struct Error {
-    source: ReconcileError,
-    requeue_after: Option<Duration>,
-}
-
-impl Classify for Error {
-    fn class(&self) -> Class {
-        match &self.source {
-            ReconcileError::Steps(error) => error.class(),
-            ReconcileError::Status(error) => error.class(),
-        }
-    }
-
-    fn category(&self) -> &'static str {
-        match &self.source {
-            ReconcileError::Steps(error) => error.category(),
-            ReconcileError::Status(error) => error.category(),
-        }
-    }
-
-    fn requeue_after(&self) -> Option<Duration> {
-        self.requeue_after
-    }
 }
 
 /// Starts the controller in every namespace that is watched. `propagated_conditions` are the types of node conditions that
@@ -168,7 +128,7 @@ fn now() -> Timestamp {
 
 /// Reconciles a NodeSet, unless it was reconciled a moment ago.
 #[instrument(skip_all, fields(namespace = nodeset.namespace(), name = nodeset.name_any()))]
-async fn reconcile(nodeset: Arc<NodeSet>, context: Arc<Context>) -> Result<Action, Error> {
+async fn reconcile(nodeset: Arc<NodeSet>, context: Arc<Context>) -> Result<Action, Requeued<ComponentError>> {
     let reconciled = context.nodesets.with(nodeset.as_ref(), |state| state.reconciled);
     if let Some(left) = remaining(RECONCILE_PAUSE, reconciled, now()) {
         return Ok(Action::requeue(left));
@@ -181,7 +141,7 @@ async fn reconcile(nodeset: Arc<NodeSet>, context: Arc<Context>) -> Result<Actio
     action
 }
 
-async fn converge(nodeset: Arc<NodeSet>, context: Arc<Context>) -> Result<Action, Error> {
+async fn converge(nodeset: Arc<NodeSet>, context: Arc<Context>) -> Result<Action, Requeued<ComponentError>> {
     let (sources, executor) = (&context.sources, context.runner.executor());
     if !executor.coordination.expectations.owns(&ClusterKey::of(&nodeset).to_string()) {
         return Ok(Action::await_change());
@@ -215,10 +175,9 @@ async fn converge(nodeset: Arc<NodeSet>, context: Arc<Context>) -> Result<Action
         status_changes_in(&observed, &plan, &status, now),
     ];
     let requeue_after = requeue_after.into_iter().flatten().min();
-    match children.map_err(ReconcileError::from).and(status_written.map_err(ReconcileError::from)) {
-        Ok(_) => Ok(requeue_after.map_or_else(Action::await_change, Action::requeue)),
-        Err(source) => Err(Error { source, requeue_after }),
-    }
+    children.map_err(|error| Requeued::new(error, requeue_after))?;
+    status_written.map_err(|error| Requeued::new(error, requeue_after))?;
+    Ok(requeue_after.map_or_else(Action::await_change, Action::requeue))
 }
 
 impl Context {

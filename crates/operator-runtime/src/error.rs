@@ -33,6 +33,37 @@ pub trait Classify: Error {
     }
 }
 
+/// The error of a reconcile whose object has other work that is due.
+#[derive(Debug, thiserror::Error)]
+#[error("{source}")]
+pub struct Requeued<E: Classify + 'static> {
+    /// Why the reconcile failed.
+    source: E,
+    /// When to reconcile again even so.
+    requeue_after: Option<Duration>,
+}
+
+impl<E: Classify> Requeued<E> {
+    /// A failed reconcile that is repeated after this time, if the class of its error does not say sooner.
+    pub fn new(source: impl Into<E>, requeue_after: Option<Duration>) -> Self {
+        Self { source: source.into(), requeue_after }
+    }
+}
+
+impl<E: Classify> Classify for Requeued<E> {
+    fn class(&self) -> Class {
+        self.source.class()
+    }
+
+    fn category(&self) -> &'static str {
+        self.source.category()
+    }
+
+    fn requeue_after(&self) -> Option<Duration> {
+        self.requeue_after
+    }
+}
+
 /// Part of the API server's message when it rejects the apply of an unknown field. The status is 500 without a reason.
 const UNKNOWN_FIELD: &str = "field not declared in schema";
 

@@ -39,7 +39,7 @@ pub use changed_objects::changed_objects;
 pub use child_writer::{ChildWriter, StepErrors};
 pub use component::{children_of, run_with_common_flags};
 pub use component_error::ComponentError;
-pub use error::{Class, Classify, WATCH_FALLBACK};
+pub use error::{Class, Classify, Requeued, WATCH_FALLBACK};
 pub use missing_reference::{MissingReference, config_map_value, secret_value};
 pub use obstacle::Obstacle;
 pub use per_object::{ObjectKey, PerObject};

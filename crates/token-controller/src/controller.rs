@@ -10,33 +10,9 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::runtime::controller::Action;
 use kube::runtime::watcher;
-use operator_runtime::{Class, Classify, Runtime, Scope, referrers};
+use operator_runtime::{Requeued, Runtime, Scope, referrers};
 use slinky_api::v1beta1::Token;
 use std::sync::Arc;
-use std::time::Duration;
-
-/// Why a reconcile failed, and when the expiry of the old token has to be reported.
-#[derive(Debug, thiserror::Error)]
-#[error("{error}")]
-struct Error {
-    #[source]
-    error: plan::Error,
-    requeue_after: Option<Duration>,
-}
-
-impl Classify for Error {
-    fn class(&self) -> Class {
-        self.error.class()
-    }
-
-    fn category(&self) -> &'static str {
-        self.error.category()
-    }
-
-    fn requeue_after(&self) -> Option<Duration> {
-        self.requeue_after
-    }
-}
 
 /// Starts the controller in every watched namespace.
 pub async fn start(runtime: Runtime) -> anyhow::Result<()> {
@@ -60,14 +36,19 @@ fn depends_on(token: &Token, secret: &str) -> bool {
     token.secret_name() == secret || token.spec.signing_key_ref().is_some_and(|key| key.name == secret)
 }
 
-async fn reconcile(token: Arc<Token>, scope: Arc<Scope>, now: Timestamp) -> Result<Action, Error> {
+/// Reports the expiry of the old token in time, also if it cannot be renewed.
+async fn reconcile(
+    token: Arc<Token>,
+    scope: Arc<Scope>,
+    now: Timestamp,
+) -> Result<Action, Requeued<plan::Error>> {
     let observed = observe(token, &scope.client()).await;
     let token = observed.token.as_ref();
     let outcome = execute(plan(&observed, now), &observed, &scope).await;
     let claims = outcome.as_ref().ok().cloned().flatten().or_else(|| unverified_claims(&observed));
     let expiry = claims.as_ref().and_then(|claims| Expiry::of(token, claims));
     let requeue_after = expiry.as_ref().and_then(|expiry| expiry.until_change(now));
-    let failed = |error| Error { error, requeue_after };
+    let failed = |error| Requeued::new(error, requeue_after);
     let status = status(&observed, &outcome, expiry.as_ref(), now);
     scope.applier().apply_status(token, &status).await.map_err(|error| failed(error.into()))?;
     let before = token.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
