@@ -14,6 +14,8 @@ use tokio::time::Instant;
 
 /// For how long an outdated spec may still be acted on: the duration of a batch, and of delayed requests.
 const GRACE: Duration = Duration::from_secs(150);
+/// For how long more workers may be drained by an update than may be unavailable, while Slurm and the operator work.
+const DRAIN_GRACE: Duration = Duration::from_secs(30);
 /// How many workers may be unavailable because of an update.
 pub const MAX_UNAVAILABLE: usize = 1;
 
@@ -49,6 +51,11 @@ impl Invariants {
         // After a scale-in some of them are not recreated.
         self.updating.clear();
         self.cordoned_by_person.clear();
+    }
+
+    /// Forgives surplus drains until now: the operator could not lift them.
+    pub fn forgive_drains(&mut self) {
+        self.overdrained = None;
     }
 
     /// Checks the changes since the last call.
@@ -99,7 +106,7 @@ impl Invariants {
             return Ok(());
         }
         let since = *self.overdrained.get_or_insert_with(Instant::now);
-        if since.elapsed() > GRACE {
+        if since.elapsed() > DRAIN_GRACE {
             return Err(format!("an update keeps {drained:?} drained at once"));
         }
         Ok(())

@@ -32,6 +32,14 @@ impl Scenario {
         }
     }
 
+    /// The readiness probes of all pods fail, until the kubelet runs them again.
+    pub fn fail_probes(&mut self) {
+        self.note("all probes fail");
+        for (name, _) in pods(&self.api).into_iter().filter(|(_, pod)| is_ready(pod)) {
+            self.set_ready(&name, false);
+        }
+    }
+
     /// Starts the slurmd of a pod; now and then it registers under another name.
     fn start(&mut self, name: &str, pod: &Value, all: bool) {
         let host = *self.random.one_of(&HOSTS).unwrap();

@@ -111,9 +111,13 @@ impl Scenario {
             10 => self.cordon_pod(),
             11 => self.suspend_or_resume(),
             12 if self.random.percent(15) => self.delete_nodeset(),
+            13 if self.random.percent(40) => self.fail_probes(),
             _ => self.run_kubelet(false),
         }
         self.collect_garbage()?;
+        if self.slurm_fails_until.is_some() {
+            self.invariants.forgive_drains();
+        }
         self.invariants.check(&self.api, &self.slurm).map_err(|violation| self.with_log(&violation))?;
         if self.random.percent(80) {
             let (count, relist) = (self.random.below(8), self.random.percent(5));
@@ -173,6 +177,7 @@ impl Scenario {
     fn crash(&mut self) {
         self.note("the operator crashes and restarts");
         self.process.take().unwrap().crash();
+        self.invariants.forgive_drains();
         self.process = Some(Process::start(&self.api, &self.slurm, self.restarts, self.started));
         self.restarts += 1;
     }
