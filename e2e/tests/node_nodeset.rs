@@ -224,7 +224,7 @@ async fn deleted_pod_is_recreated(cluster: &SlurmCluster) -> Result<()> {
     let before = cluster.workers().await?;
     cluster.env.delete::<Pod>("worker-0").await?;
     let begun = Instant::now();
-    wait_for_replaced_worker(cluster, &before, SOON).await?;
+    wait_for_replaced_worker(cluster, "worker-0", &before, SOON).await?;
     wait_for_state(cluster, "worker-0", "idle", SOON).await?;
     report(format_args!("pod deleted: recreated and idle after {:.1} s", begun.elapsed().as_secs_f64()));
     Ok(())
@@ -233,13 +233,13 @@ async fn deleted_pod_is_recreated(cluster: &SlurmCluster) -> Result<()> {
 /// Waits until worker-0 has another pod than `before`.
 async fn wait_for_replaced_worker(
     cluster: &SlurmCluster,
+    worker: &str,
     before: &BTreeMap<String, String>,
     timeout: Duration,
 ) -> Result<()> {
-    let is_replaced = |now: &BTreeMap<String, String>| {
-        now.get("worker-0").is_some_and(|uid| before.get("worker-0") != Some(uid))
-    };
-    cluster.wait_for_workers("a new pod worker-0", timeout, is_replaced).await
+    let is_replaced =
+        |now: &BTreeMap<String, String>| now.get(worker).is_some_and(|uid| before.get(worker) != Some(uid));
+    cluster.wait_for_workers(&format!("a new pod {worker}"), timeout, is_replaced).await
 }
 
 #[tokio::test]
@@ -345,7 +345,7 @@ async fn lost_state_of_slurmctld_spares_busy_workers(cluster: &SlurmCluster) -> 
     let lose_state = "rm -rf /var/spool/slurmctld/*/*; kill -9 $(pidof slurmctld)";
     // The command fails because its container ends.
     let _ = cluster.exec_in_slurmctld(&["sh", "-c", lose_state]);
-    wait_for_replaced_worker(cluster, &before, Duration::from_mins(5)).await?;
+    wait_for_replaced_worker(cluster, "worker-0", &before, Duration::from_mins(5)).await?;
     wait_for_state(cluster, "worker-0", "idle", SOON).await?;
     ensure!(
         cluster.workers().await?.get("worker-1") == before.get("worker-1"),
@@ -409,7 +409,7 @@ async fn scheduled_update_waits_for_its_reservation(cluster: &SlurmCluster) -> R
         ensure!(cluster.workers().await? == before, "a pod was replaced before the reservation began");
         sleep(Duration::from_secs(2)).await;
     }
-    wait_for_replaced_worker(cluster, &before, STARTED).await?;
+    wait_for_replaced_worker(cluster, "worker-0", &before, STARTED).await?;
     let begun = now().duration_since(start);
     report(format_args!("scheduled update: replaced {} s after the reservation began", begun.as_secs()));
     let strategy = json!({ "type": "RollingUpdate", "scheduledUpdate": null });

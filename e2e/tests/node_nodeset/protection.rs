@@ -2,8 +2,8 @@
 //! break workers, probes that fail for a moment, machines that booted late.
 
 use crate::{
-    SOON, job_state, start_cluster, states, submit, wait_for_job_state, wait_for_new_pods, wait_for_state,
-    wait_until_completed_on_its_pod, wait_until_idle,
+    SOON, job_state, start_cluster, states, submit, wait_for_job_state, wait_for_new_pods,
+    wait_for_replaced_worker, wait_for_state, wait_until_completed_on_its_pod, wait_until_idle,
 };
 use anyhow::{Result, ensure};
 use e2e::slurm_cluster::{STARTED, SlurmCluster, output_of};
@@ -92,7 +92,7 @@ async fn updates_keep_enough_workers_that_slurm_uses() -> Result<()> {
     let cluster = start_cluster("updates", 3, "").await?;
     failing_probes_drain_no_more_workers(&cluster).await?;
     useless_update_stops(&cluster).await?;
-    workers_on_machines_that_booted_later_return(&cluster).await?;
+    worker_on_a_machine_that_booted_later_returns(&cluster).await?;
     cluster.env.tear_down().await
 }
 
@@ -185,29 +185,39 @@ async fn register_as_new_node(
     worker: &str,
     before: &BTreeMap<String, String>,
 ) -> Result<()> {
-    let is_replaced =
-        |now: &BTreeMap<String, String>| now.get(worker).is_some_and(|uid| before.get(worker) != Some(uid));
-    cluster.wait_for_workers("a new pod", STARTED, is_replaced).await?;
+    wait_for_replaced_worker(cluster, worker, before, STARTED).await?;
     cluster.scontrol(&["delete", &format!("nodename={worker}")])?;
     let restart = async || cluster.exec(worker, "slurmd", &["sh", "-c", "kill $(pidof -s slurmd)"]);
     eventually("a running slurmd", STARTED, restart, |_| true).await?;
     Ok(())
 }
 
-/// A slurmd with `-b` registers as if its machine had just booted, which slurmctld takes for a crash of the drained node.
-async fn workers_on_machines_that_booted_later_return(cluster: &SlurmCluster) -> Result<()> {
+/// Starts slurmd in a time namespace whose machine booted a second ago.
+const ON_A_NEW_MACHINE: &str = r#"
+    up="$(cut --delimiter . --fields 1 /proc/uptime)"
+    exec unshare --time --boottime "-$((up - 1))" tini -- run-slurmd "$@"
+"#;
+
+/// slurmctld sets a node down that was in service, and whose machine booted since its last response.
+async fn worker_on_a_machine_that_booted_later_returns(cluster: &SlurmCluster) -> Result<()> {
+    let command = ["sh", "-c", ON_A_NEW_MACHINE, "slurmd"];
+    cluster
+        .patch_nodeset(json!({ "updateStrategy": { "type": "OnDelete" }, "slurmd": { "command": command } }))
+        .await?;
     let before = cluster.workers().await?;
-    cluster.patch_nodeset(json!({ "slurmd": { "args": ["-b"] } })).await?;
-    wait_for_new_pods(cluster, &before).await?;
+    // Like the loss of a machine, this leaves no time to tell slurmctld.
+    output_of(cluster.kubectl(&["delete", "pod", "worker-0", "--grace-period=0", "--force"]))?;
+    wait_for_replaced_worker(cluster, "worker-0", &before, STARTED).await?;
     let begun = Instant::now();
-    wait_until_idle(cluster, 3).await?;
-    let took = begun.elapsed().as_secs_f64();
-    let log = output_of(cluster.kubectl(&["logs", "slurm-controller-0", "-c", "slurmctld"]))?;
-    let rebooted = log.matches("unexpectedly rebooted").count();
-    ensure!(rebooted > 0, "slurmctld noticed no reboot");
-    cluster.exec_in_slurmctld(&["srun", "-N3", "hostname"])?;
+    let log = async || output_of(cluster.kubectl(&["logs", "slurm-controller-0", "-c", "slurmctld"]));
+    let has_reboot = |log: &String| log.contains("unexpectedly rebooted");
+    eventually("a reboot that slurmctld noticed", SOON, log, has_reboot).await?;
+    let down = begun.elapsed().as_secs_f64();
+    wait_for_state(cluster, "worker-0", "idle", SOON).await?;
     report(format_args!(
-        "machines booted later: slurmctld noticed {rebooted} reboots, the last worker idle after {took:.1} s"
+        "machine booted later: slurmctld set the node down after {down:.1} s, idle again after {:.1} s",
+        begun.elapsed().as_secs_f64()
     ));
+    cluster.exec_in_slurmctld(&["srun", "-w", "worker-0", "hostname"])?;
     Ok(())
 }
