@@ -32,7 +32,8 @@ pub const CONTROLLER_POD: &str = "slurm-controller-0";
 pub struct SlurmCluster {
     /// The namespace and the controller-controller.
     pub env: TestEnv,
-    _controllers: Vec<Process>,
+    /// The other controllers, in the order in which they were named.
+    pub controllers: Vec<Process>,
     programs: Vec<String>,
 }
 
@@ -47,7 +48,7 @@ impl SlurmCluster {
         let controllers = other_controllers.iter().map(start).collect::<Result<_>>()?;
         let programs = [&["controller-controller"], other_controllers].concat();
         let programs = programs.into_iter().map(str::to_owned).collect();
-        Ok(Self { env, _controllers: controllers, programs })
+        Ok(Self { env, controllers, programs })
     }
 
     /// Two namespaces that the same processes reconcile, which watch all namespaces.
@@ -55,14 +56,14 @@ impl SlurmCluster {
         let cluster = async || {
             let env = TestEnv::without_controller("controller-controller", test).await?;
             let programs = programs.iter().map(|program| (*program).to_owned()).collect();
-            anyhow::Ok(Self { env, _controllers: vec![], programs })
+            anyhow::Ok(Self { env, controllers: vec![], programs })
         };
         let (one, other) = (cluster().await?, cluster().await?);
         let start = |program: &&str| {
             Process::start_elected(binary(program)?, &[], &scratch(&format!("{test}-{program}.log"))?)
         };
         let controllers = programs.iter().map(start).collect::<Result<_>>()?;
-        Ok([Self { _controllers: controllers, ..one }, other])
+        Ok([Self { controllers, ..one }, other])
     }
 
     /// Applies a manifest as a user does.

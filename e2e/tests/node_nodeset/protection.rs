@@ -5,7 +5,7 @@ use crate::{
     SOON, job_state, start_cluster, states, submit, wait_for_job_state, wait_for_new_pods,
     wait_for_replaced_worker, wait_for_state, wait_until_completed_on_its_pod, wait_until_idle,
 };
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use e2e::slurm_cluster::{STARTED, SlurmCluster, output_of};
 use e2e::test_env::condition;
 use e2e::{eventually, report};
@@ -205,8 +205,12 @@ async fn worker_on_a_machine_that_booted_later_returns(cluster: &SlurmCluster) -
         .patch_nodeset(json!({ "updateStrategy": { "type": "OnDelete" }, "slurmd": { "command": command } }))
         .await?;
     let before = cluster.workers().await?;
-    // Like the loss of a machine, this leaves no time to tell slurmctld.
+    // Like the loss of a machine this leaves no time to tell slurmctld, neither for the pod nor for the operator.
+    let nodeset_controller = cluster.controllers.last().context("no nodeset-controller")?;
+    nodeset_controller.pause()?;
     output_of(cluster.kubectl(&["delete", "pod", "worker-0", "--grace-period=0", "--force"]))?;
+    cluster.env.wait_until_deleted_within::<Pod>("worker-0", SOON).await?;
+    nodeset_controller.resume()?;
     wait_for_replaced_worker(cluster, "worker-0", &before, STARTED).await?;
     let begun = Instant::now();
     let log = async || output_of(cluster.kubectl(&["logs", "slurm-controller-0", "-c", "slurmctld"]));
