@@ -49,7 +49,7 @@ pub use obstacle::NodeSetObstacle;
 pub use obstacle::Obstacle;
 pub use pins::Pins;
 pub use records::unresponsive_record_of;
-pub use registration::registered_at;
+pub use registration::{may_be_at, registered_at};
 pub use reservation::ReservationStatus;
 pub use revision::RevisionStep;
 pub use update::UselessWorker;

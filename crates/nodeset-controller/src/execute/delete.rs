@@ -4,7 +4,7 @@ use super::grant::{ApiRequestError, Batch, RequestError};
 use super::report::{Report, WriteKind};
 use super::writes::{CONCURRENT_WRITES, concurrently};
 use crate::events::{Subject, Topic};
-use crate::plan::{DeleteReason, Effect, Evidence, PodDeletion, registered_at};
+use crate::plan::{DeleteReason, Effect, Evidence, PodDeletion, may_be_at, registered_at};
 use crate::slurm::{ClusterKey, NodeLookup, Queries, View};
 use crate::timing::EVIDENCE_AGE;
 use crate::worker::{Cordon, PodRef, Worker};
@@ -145,7 +145,7 @@ fn is_still_planned(live: &Worker, deletion: &PodDeletion) -> bool {
         return false;
     }
     match &deletion.evidence {
-        Evidence::Drained(_) => matches!(live.cordon, Cordon::Ours(_)),
+        Evidence::Drained { .. } => matches!(live.cordon, Cordon::Ours(_)),
         Evidence::NotNeeded => live.is_finished() || live.node.is_none(),
         Evidence::NoRestApi | Evidence::Absent { .. } => true,
     }
@@ -227,17 +227,21 @@ impl<'a> NodeReads<'a> {
         let node = match evidence {
             Evidence::NotNeeded => return Ok(()),
             Evidence::NoRestApi => return self.prove_no_slurm(),
-            Evidence::Absent { node, .. } | Evidence::Drained(node) => node,
+            Evidence::Absent { node, .. } | Evidence::Drained { node, .. } => node,
         };
         let view = self.known(after).await?;
         match (view.lookup(node), evidence) {
             (NodeLookup::Absent, Evidence::Absent { addresses, .. }) => {
-                if let Some(other) = registered_at(&view, addresses)? {
-                    return Err(format!("the slurmd of the pod is registered as {}", other.name));
-                }
+                prove_no_other_name(&view, addresses)?;
                 self.prove_absent(node).await
             }
-            (NodeLookup::Present(found), Evidence::Drained(_)) if found.is_drained() => Ok(()),
+            (NodeLookup::Present(found), Evidence::Drained { addresses, .. }) if found.is_drained() => {
+                if may_be_at(found, addresses) {
+                    Ok(())
+                } else {
+                    prove_no_other_name(&view, addresses)
+                }
+            }
             (lookup, _) => Err(format!("Slurm shows {node} as {lookup:?}")),
         }
     }
@@ -286,5 +290,13 @@ impl<'a> NodeReads<'a> {
             Err(error) => View::unreachable(error.message()),
         };
         Ok(NodeRead { began, answered: Instant::now(), view })
+    }
+}
+
+/// The error says which node a slurmd at one of these addresses has registered as.
+fn prove_no_other_name(view: &View, addresses: &[String]) -> Result<(), String> {
+    match registered_at(view, addresses)? {
+        Some(other) => Err(format!("the slurmd of the pod is registered as {}", other.name)),
+        None => Ok(()),
     }
 }

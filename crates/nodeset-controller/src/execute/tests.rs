@@ -293,7 +293,7 @@ fn delete(pod: &PodRef, evidence: Evidence) -> Effect {
 
 /// The delete of a pod whose Slurm node, of the same name, has to be drained.
 fn delete_drained(pod: &PodRef) -> Effect {
-    delete(pod, Evidence::Drained(pod.name.clone()))
+    delete(pod, Evidence::Drained { node: pod.name.clone(), addresses: vec![] })
 }
 
 fn is_request(call: &Call, verb: Verb, name: &str) -> bool {

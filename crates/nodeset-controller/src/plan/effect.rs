@@ -145,8 +145,13 @@ pub enum Evidence {
         /// The addresses of the pod.
         addresses: Vec<String>,
     },
-    /// This node is drained, and no job holds it.
-    Drained(String),
+    /// This node is drained, no job holds it, and no slurmd at these addresses is registered under another name.
+    Drained {
+        /// The node.
+        node: String,
+        /// The addresses of the pod.
+        addresses: Vec<String>,
+    },
 }
 
 /// Why a pod is deleted.

@@ -207,7 +207,7 @@ pub fn summarize(effect: &Effect) -> String {
                 Evidence::NotNeeded => "no evidence needed",
                 Evidence::NoRestApi => "no slurm",
                 Evidence::Absent { .. } => "absent",
-                Evidence::Drained(_) => "drained",
+                Evidence::Drained { .. } => "drained",
             };
             format!("delete {} ({:?}, {evidence})", deletion.pod.name, deletion.why)
         }

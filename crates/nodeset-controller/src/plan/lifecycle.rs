@@ -4,7 +4,7 @@
 use super::drain_owner::{drain, may_drain, undo};
 use super::drain_reason;
 use super::effect::{DeleteReason, Drain, Effect, Evidence, PodDeletion, Undo};
-use super::registration::{OtherName, UnexplainedNodes, lookup};
+use super::registration::{OtherName, UnexplainedNodes, lookup, may_be_at};
 use super::removal_order::removal_order;
 use super::replicas::{BURST, Disposition, Replicas};
 use super::update::Allowance;
@@ -125,13 +125,19 @@ impl Lifecycle<'_> {
             return deletes.push(worker, Evidence::NotNeeded, why, decision);
         }
         let other_name = if worker.started { self.unexplained.run_by(worker) } else { OtherName::No };
-        match self.lookup(worker) {
+        let lookup = self.lookup(worker);
+        let is_elsewhere = match lookup {
+            NodeLookup::Present(node) => !may_be_at(node, &worker.addresses),
+            NodeLookup::Absent => true,
+            NodeLookup::Unknown => false,
+        };
+        match lookup {
             NodeLookup::Unknown => decision.wait(worker, WaitFor::Slurm),
             NodeLookup::Absent if worker.was_busy() => decision.wait(worker, WaitFor::LostJob),
-            NodeLookup::Absent if other_name == OtherName::Perhaps => {
+            _ if is_elsewhere && other_name == OtherName::Perhaps => {
                 decision.wait(worker, WaitFor::OtherName);
             }
-            NodeLookup::Absent if other_name == OtherName::Unknown => decision.wait(worker, WaitFor::Slurm),
+            _ if is_elsewhere && other_name == OtherName::Unknown => decision.wait(worker, WaitFor::Slurm),
             NodeLookup::Absent if matches!(self.slurm, View::NoRestApi) => {
                 // A worker was registered before, so slurmctld may still run, and newer workers may have jobs that
                 // cannot be listed.
@@ -145,8 +151,8 @@ impl Lifecycle<'_> {
                 decision.effects.push(cordon(worker, cause, None));
             }
             NodeLookup::Absent => {
-                let evidence =
-                    Evidence::Absent { node: worker.slurm_name.clone(), addresses: worker.addresses.clone() };
+                let (node, addresses) = (worker.slurm_name.clone(), worker.addresses.clone());
+                let evidence = Evidence::Absent { node, addresses };
                 self.delete(worker, evidence, (cause, why), deletes, decision);
             }
             NodeLookup::Present(node) => {
@@ -155,7 +161,8 @@ impl Lifecycle<'_> {
                     decision.effects.push(cordon(worker, cause, drain));
                     decision.wait(worker, WaitFor::Drain);
                 } else if node.is_drained() {
-                    let evidence = Evidence::Drained(worker.slurm_name.clone());
+                    let (node, addresses) = (worker.slurm_name.clone(), worker.addresses.clone());
+                    let evidence = Evidence::Drained { node, addresses };
                     self.delete(worker, evidence, (cause, why), deletes, decision);
                 } else {
                     decision.wait(worker, WaitFor::Drain);

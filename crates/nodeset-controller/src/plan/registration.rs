@@ -6,6 +6,7 @@ use crate::worker::Worker;
 use jiff::SignedDuration;
 use slurm_rest::{Node, NodeState};
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
 /// By how much the clocks of two machines may differ.
 const CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(5);
@@ -55,8 +56,12 @@ impl<'v> UnexplainedNodes<'v> {
     pub fn new(slurm: &'v View, workers: &[Worker]) -> Self {
         let (mut nodes, is_complete) = (vec![], is_complete(slurm));
         // Almost always all workers are registered, and parsing the comments of all nodes is slow.
-        let is_absent = |worker: &Worker| lookup(slurm, worker) == NodeLookup::Absent;
-        if let Some(snapshot) = slurm.snapshot().filter(|_| workers.iter().any(is_absent)) {
+        let is_elsewhere = |worker: &Worker| match lookup(slurm, worker) {
+            NodeLookup::Present(node) => !may_be_at(node, &worker.addresses),
+            NodeLookup::Absent => true,
+            NodeLookup::Unknown => false,
+        };
+        if let Some(snapshot) = slurm.snapshot().filter(|_| workers.iter().any(is_elsewhere)) {
             let names: BTreeSet<&str> = workers.iter().map(|worker| worker.slurm_name.as_str()).collect();
             let others = snapshot.nodes.values().filter(|node| !names.contains(node.name.as_str()));
             nodes.extend(others.filter(|node| is_unexplained(node)));
@@ -64,7 +69,7 @@ impl<'v> UnexplainedNodes<'v> {
         Self { nodes, is_complete }
     }
 
-    /// Whether the slurmd of a worker without a node of its name has registered as one of these.
+    /// Whether the slurmd of a worker that does not run the node of its name has registered as one of these.
     pub fn run_by(&self, worker: &Worker) -> OtherName {
         let may_run = |node: &&Node| {
             let times = worker.created.zip(node.slurmd_start_time);
@@ -77,6 +82,11 @@ impl<'v> UnexplainedNodes<'v> {
             (false, false) => OtherName::Unknown,
         }
     }
+}
+
+/// Whether a pod with these addresses may run the node of its name. Otherwise the record is that of a previous pod.
+pub fn may_be_at(node: &Node, addresses: &[String]) -> bool {
+    addresses.is_empty() || node.address.parse::<IpAddr>().is_err() || addresses.contains(&node.address)
 }
 
 /// The node that a slurmd at one of these addresses has registered as, if no other pod runs it. The error says why that is

@@ -4,6 +4,10 @@ use super::*;
 use crate::timing::MASS_ABSENCE_PROOF;
 use rstest::rstest;
 
+fn drained(node: &str, addresses: Vec<String>) -> Evidence {
+    Evidence::Drained { node: node.to_owned(), addresses }
+}
+
 fn absent(node: &str) -> Evidence {
     Evidence::Absent { node: node.to_owned(), addresses: vec![] }
 }
@@ -47,6 +51,20 @@ async fn pod_whose_slurmd_is_registered_under_another_name_is_not_deleted() {
     let report = fixture.perform(vec![delete(&pod, at("10.0.0.7"))]).await;
     assert_eq!(report.count(WriteKind::PodDeleted), 0);
     let report = fixture.perform(vec![delete(&pod, at("10.0.0.8"))]).await;
+    assert_eq!(report.count(WriteKind::PodDeleted), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn pod_is_not_deleted_if_the_drained_node_is_a_record_of_its_predecessor() {
+    let fixture = Fixture::new(&["w-0"]).await;
+    sleep(MASS_ABSENCE_PROOF).await;
+    fixture.slurm.start_slurmd_at("w-0", "10.0.0.6");
+    fixture.slurm.start_slurmd_at("other", "10.0.0.7");
+    let pod = fixture.put_drained_pod("w-0").await;
+    let at = |address: &str| drained("w-0", vec![address.to_owned()]);
+    let report = fixture.perform(vec![delete(&pod, at("10.0.0.7"))]).await;
+    assert_eq!(report.count(WriteKind::PodDeleted), 0);
+    let report = fixture.perform(vec![delete(&pod, at("10.0.0.6"))]).await;
     assert_eq!(report.count(WriteKind::PodDeleted), 1);
 }
 
@@ -204,8 +222,7 @@ async fn conflicting_delete_of_an_outdated_pod_is_not_retried() {
     let fixture = Fixture::new(&["w-0"]).await;
     let pod = fixture.put_drained_pod("w-0").await;
     change_before_delete(&fixture, 1, touch);
-    let deletion =
-        PodDeletion { pod, evidence: Evidence::Drained("w-0".to_owned()), why: DeleteReason::Outdated };
+    let deletion = PodDeletion { pod, evidence: drained("w-0", vec![]), why: DeleteReason::Outdated };
     let report = fixture.perform(vec![Effect::DeletePod(deletion)]).await;
     assert!(!fixture.is_terminating("w-0"));
     assert_eq!((report.count(WriteKind::PodDeleted), report.failures), (0, vec![]));

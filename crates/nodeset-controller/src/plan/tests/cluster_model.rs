@@ -121,7 +121,7 @@ impl ClusterModel {
             Evidence::NotNeeded => true,
             Evidence::NoRestApi => matches!(self.fixture.observed.slurm, View::NoRestApi),
             Evidence::Absent { node, .. } => !self.nodes().contains_key(node),
-            Evidence::Drained(node) => self.nodes().get(node).is_some_and(Node::is_drained),
+            Evidence::Drained { node, .. } => self.nodes().get(node).is_some_and(Node::is_drained),
         }
     }
 

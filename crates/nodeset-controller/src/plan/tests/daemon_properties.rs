@@ -116,7 +116,7 @@ proptest! {
             let Effect::DeletePod(deletion) = effect else { continue };
             let worker = worker(&plan, &deletion.pod.name);
             match (&deletion.evidence, fixture.observed.slurm.lookup(&worker.slurm_name)) {
-                (Evidence::Drained(_), NodeLookup::Present(node)) => prop_assert!(node.is_drained()),
+                (Evidence::Drained { .. }, NodeLookup::Present(node)) => prop_assert!(node.is_drained()),
                 (Evidence::Absent { .. }, NodeLookup::Absent) => prop_assert!(!worker.was_busy()),
                 (Evidence::NotNeeded, _) => {
                     prop_assert!(worker.is_finished() || (!worker.started && !worker.was_registered())

@@ -115,7 +115,7 @@ proptest! {
             let Effect::DeletePod(deletion) = effect else { continue };
             let worker = worker(&plan, &deletion.pod.name);
             match (&deletion.evidence, fixture.observed.slurm.lookup(&worker.slurm_name)) {
-                (Evidence::Drained(_), NodeLookup::Present(node)) => {
+                (Evidence::Drained { .. }, NodeLookup::Present(node)) => {
                     prop_assert!(node.is_drained());
                     prop_assert!(matches!(worker.cordon, crate::worker::Cordon::Ours(_)), "the worker has no mark");
                 }

@@ -319,6 +319,25 @@ fn worker_that_may_be_registered_under_another_name_is_not_removed(
     }
 }
 
+/// The drained record of the worker's name is that of the pod before, or its own.
+#[rstest]
+#[case::of_the_pod_before("10.0.0.6", true)]
+#[case::its_own("10.0.0.7", false)]
+#[case::by_hostname("gpu-0.slurm-workers-slurm.ns", false)]
+fn record_of_the_pod_before_does_not_hide_the_name_of_a_worker(#[case] address: &str, #[case] waits: bool) {
+    let record = json!({ "name": "gpu-0", "state": ["IDLE", "DRAIN"], "reason": "slurm-operator: x",
+        "address": address });
+    let mut worker = marked();
+    worker["status"]["podIP"] = json!("10.0.0.7");
+    let fixture = renamed("10.0.0.7", 0, "").worker("gpu-0", &worker).slurm_node(record);
+    if waits {
+        assert!(fixture.effects().is_empty(), "{:?}", fixture.effects());
+        assert_eq!(fixture.plan().waiting[0].for_, WaitFor::OtherName);
+    } else {
+        assert_eq!(fixture.effects(), ["delete gpu-0 (Surplus, drained)"]);
+    }
+}
+
 #[rstest]
 #[case::allocated(&["ALLOCATED"])]
 #[case::mixed(&["MIXED"])]
