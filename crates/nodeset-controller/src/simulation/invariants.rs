@@ -38,6 +38,8 @@ pub struct Invariants {
     pub other_names: BTreeMap<String, String>,
     /// Since when more workers are drained by an update than may be unavailable.
     overdrained: Option<Instant>,
+    /// Until when that is forgiven.
+    drains_forgiven_until: Option<Instant>,
 }
 
 impl Invariants {
@@ -53,9 +55,9 @@ impl Invariants {
         self.cordoned_by_person.clear();
     }
 
-    /// Forgives surplus drains until now: the operator could not lift them.
-    pub fn forgive_drains(&mut self) {
-        self.overdrained = None;
+    /// Forgives surplus drains for this long: the operator cannot lift them.
+    pub fn forgive_drains(&mut self, time: Duration) {
+        self.drains_forgiven_until = self.drains_forgiven_until.max(Some(Instant::now() + time));
     }
 
     /// Checks the changes since the last call.
@@ -101,7 +103,7 @@ impl Invariants {
         };
         let pods = pods(api);
         let drained: Vec<_> = pods.iter().filter(|pod| is_drained(*pod)).map(|(name, _)| name).collect();
-        if drained.len() <= MAX_UNAVAILABLE {
+        if drained.len() <= MAX_UNAVAILABLE || self.drains_forgiven_until > Some(Instant::now()) {
             self.overdrained = None;
             return Ok(());
         }

@@ -4,6 +4,7 @@ use super::invariants::{Invariants, MAX_UNAVAILABLE, annotation, is_ready, pods,
 use super::process::{NAMESPACE, NODESET, OPERATOR, Process};
 use super::random::Random;
 use crate::fixture;
+use expectations::Timing;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Node;
 use serde_json::{Value, json};
@@ -22,6 +23,9 @@ pub const MAX_REPLICAS: u64 = 4;
 pub const HOSTS: [&str; 2] = ["host-0", "host-1"];
 /// How long it may take to converge after the last fault: expired batches, and timeouts.
 const CONVERGE_TIMEOUT: Duration = Duration::from_mins(15);
+
+/// The longest wait that the expectations service asks for after half-open time, and a few reconciles.
+const LONGEST_WAIT: Duration = Duration::from_secs(15);
 
 /// The time at the API server.
 fn time(second: i64) -> Timestamp {
@@ -116,7 +120,7 @@ impl Scenario {
         }
         self.collect_garbage()?;
         if self.slurm_fails_until.is_some() {
-            self.invariants.forgive_drains();
+            self.invariants.forgive_drains(Duration::ZERO);
         }
         self.invariants.check(&self.api, &self.slurm).map_err(|violation| self.with_log(&violation))?;
         if self.random.percent(80) {
@@ -177,7 +181,8 @@ impl Scenario {
     fn crash(&mut self) {
         self.note("the operator crashes and restarts");
         self.process.take().unwrap().crash();
-        self.invariants.forgive_drains();
+        // In half-open time after its start the operator only creates.
+        self.invariants.forgive_drains(Timing::default().hold() + LONGEST_WAIT);
         self.process = Some(Process::start(&self.api, &self.slurm, self.restarts, self.started));
         self.restarts += 1;
     }
