@@ -534,7 +534,8 @@ async fn readiness_decides_where_the_operator_cannot_ask(cluster: &SlurmCluster)
     let begun = Instant::now();
     let get = async || condition(&cluster.env.get::<Controller>("slurm").await?, ACTIVE_REPORTED);
     let reported = eventually("a report", STARTED, get, |it: &Condition| it.reason == "NotAnswering").await?;
-    ensure!(active_pods_of(cluster).await? == [CONTROLLER_POD], "the Service lost the active slurmctld");
+    // The kubelet may have been late with the readiness of the slurmctld that took over.
+    wait_for_active(cluster, CONTROLLER_POD).await?;
     report(format_args!(
         "daemons do not answer: reported after {:.1} s: {}",
         begun.elapsed().as_secs_f64(),
