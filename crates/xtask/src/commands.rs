@@ -24,7 +24,17 @@ pub fn output(command: &mut Command) -> Result<String> {
 
 /// Runs cargo in the root of the repository.
 pub fn cargo(arguments: &[&str]) -> Result<()> {
-    run(Command::new("cargo").args(arguments).current_dir(WORKSPACE))
+    run(in_workspace(&mut Command::new("cargo")).args(arguments))
+}
+
+/// Lets a command that runs cargo work in the root of the repository, without the variables that cargo set for this process:
+/// some build scripts depend on them, so that a developer's own cargo would build their crates again.
+pub fn in_workspace(command: &mut Command) -> &mut Command {
+    let is_of_package = |name: &String| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+    for name in std::env::vars().map(|(name, _)| name).filter(is_of_package) {
+        command.env_remove(name);
+    }
+    command.current_dir(WORKSPACE)
 }
 
 /// Lets a command write all its output to a log and read nothing.

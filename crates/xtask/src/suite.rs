@@ -2,7 +2,7 @@
 
 use crate::WORKSPACE;
 use crate::cluster::{LocalCluster, Profile, check_machine};
-use crate::commands::cargo;
+use crate::commands::{cargo, in_workspace};
 use crate::progress::step;
 use anyhow::{Context, Result, bail};
 use std::io::{BufRead, BufReader};
@@ -65,7 +65,7 @@ fn run_unit_tests(tally: &mut Tally) -> Result<()> {
     step("unit, snapshot and conformance tests", || {
         let mut tests = Command::new("cargo");
         tests.args(["test", "--workspace", "--exclude", "e2e", "--no-fail-fast"]);
-        tally.add(tests.current_dir(WORKSPACE))
+        tally.add(in_workspace(&mut tests))
     })
 }
 
@@ -74,9 +74,9 @@ fn run_simulation() -> Result<Tally> {
     let mut tally = Tally::with_prefix("simulation");
     step("simulation", || {
         let mut simulation = Command::new("nice");
-        simulation.args(["--adjustment=19", "cargo", "test", "--profile", "simulation"]);
+        simulation.args(["--adjustment=19", "cargo", "test", "--jobs", "1", "--profile", "simulation"]);
         simulation.args(["--package", "nodeset-controller", "simulation"]);
-        tally.add(simulation.env("SIMULATION_SEEDS", SCENARIOS).current_dir(WORKSPACE))
+        tally.add(in_workspace(simulation.env("SIMULATION_SEEDS", SCENARIOS)))
     })?;
     Ok(tally)
 }
@@ -144,7 +144,7 @@ fn run_in_cluster(cluster: &LocalCluster, profile: &str, tests: &[String], keep:
 /// they cannot be built there, since the cluster's network cannot reach the crate registry.
 fn test_command(cluster: &LocalCluster, tests: &[String]) -> Command {
     let mut command = cluster.command("cargo");
-    command.current_dir(WORKSPACE);
+    in_workspace(&mut command);
     command.args(["test", "--offline", "--workspace", "--no-fail-fast"]);
     command.args(tests.iter().flat_map(|test| ["--test", test]));
     command.args(["--", "--test-threads", TEST_THREADS]);
