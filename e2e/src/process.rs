@@ -59,21 +59,7 @@ impl Process {
 
     /// Sends SIGTERM.
     pub fn terminate(&self) -> Result<()> {
-        self.signal("TERM")
-    }
-
-    /// Stops the process with SIGSTOP, until [`Self::resume`].
-    pub fn pause(&self) -> Result<()> {
-        self.signal("STOP")
-    }
-
-    /// Continues the process with SIGCONT.
-    pub fn resume(&self) -> Result<()> {
-        self.signal("CONT")
-    }
-
-    fn signal(&self, name: &str) -> Result<()> {
-        let status = Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status()?;
+        let status = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status()?;
         if !status.success() {
             bail!("kill ended with {status}");
         }

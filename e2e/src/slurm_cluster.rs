@@ -28,12 +28,17 @@ pub const REQUIRED_CONF: &str =
 /// The pod of the first slurmctld.
 pub const CONTROLLER_POD: &str = "slurm-controller-0";
 
+/// Starts a controller that watches the namespace of a test.
+fn start_controller(env: &TestEnv, program: &str) -> Result<Process> {
+    let log = scratch(&format!("{}-{program}.log", env.namespace()))?;
+    Process::start_elected(binary(program)?, &["--namespaces", env.namespace()], &log)
+}
+
 /// A namespace with a Slurm cluster.
 pub struct SlurmCluster {
     /// The namespace and the controller-controller.
     pub env: TestEnv,
-    /// The other controllers, in the order in which they were named.
-    pub controllers: Vec<Process>,
+    controllers: Vec<Process>,
     programs: Vec<String>,
 }
 
@@ -41,14 +46,24 @@ impl SlurmCluster {
     /// Starts the controller-controller and the given other controllers in a namespace of their own.
     pub async fn start(test: &str, other_controllers: &[&str]) -> Result<Self> {
         let env = TestEnv::start("controller-controller", test).await?;
-        let start = |program: &&str| {
-            let log = scratch(&format!("{}-{program}.log", env.namespace()))?;
-            Process::start_elected(binary(program)?, &["--namespaces", env.namespace()], &log)
-        };
+        let start = |program: &&str| start_controller(&env, program);
         let controllers = other_controllers.iter().map(start).collect::<Result<_>>()?;
         let programs = [&["controller-controller"], other_controllers].concat();
         let programs = programs.into_iter().map(str::to_owned).collect();
         Ok(Self { env, controllers, programs })
+    }
+
+    /// Kills the other controllers.
+    pub fn kill_controllers(&mut self) {
+        self.controllers.clear();
+    }
+
+    /// Starts the other controllers again.
+    pub fn start_controllers(&mut self) -> Result<()> {
+        let others = self.programs.iter().skip(1);
+        self.controllers =
+            others.map(|program| start_controller(&self.env, program)).collect::<Result<_>>()?;
+        Ok(())
     }
 
     /// Two namespaces that the same processes reconcile, which watch all namespaces.

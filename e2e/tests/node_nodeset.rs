@@ -18,6 +18,7 @@ use slinky_api::labels::annotations::POD_CORDON;
 use slinky_api::v1beta1::{Controller, NodeSet, RestApi};
 use std::collections::BTreeMap;
 use std::time::Duration;
+use tokio::sync::RwLock;
 use tokio::time::{Instant, sleep};
 
 /// The kinds of a cluster with workers.
@@ -28,6 +29,9 @@ const SOON: Duration = Duration::from_mins(2);
 const DRAIN_LATENCY: Duration = Duration::from_secs(5);
 /// The pause before each read of the node states, which starts processes here and in a pod.
 const READ_INTERVAL: Duration = Duration::from_millis(200);
+
+/// The tests share a Kubernetes node. One that cordons it writes, one that needs workers as they are reads.
+static CORDONS: RwLock<()> = RwLock::const_new(());
 
 /// Starts a cluster and waits until this many workers are idle and the nodeset-controller has read their states.
 async fn start_cluster(test: &str, workers: usize, extra_conf: &str) -> Result<SlurmCluster> {
@@ -188,11 +192,13 @@ async fn cordon_drains_and_uncordon_resumes(cluster: &SlurmCluster) -> Result<()
     cluster.scontrol(&["update", "nodename=worker-1", "state=drain", "reason=bad disk"])?;
     let nodes: Api<Node> = Api::all(cluster.env.client().clone());
     let host = nodes.list(&ListParams::default()).await?.items.first().context("no node")?.name_any();
+    let cordons = CORDONS.write().await;
     output_of(cluster.kubectl(&["cordon", &host]))?;
     let took = wait_for_state(cluster, "worker-0", "drained", DRAIN_LATENCY).await;
     output_of(cluster.kubectl(&["uncordon", &host]))?;
     report(format_args!("kubectl cordon: drained after {:.1} s", took?.as_secs_f64()));
     let took = wait_for_state(cluster, "worker-0", "idle", SOON).await?;
+    drop(cordons);
     report(format_args!("kubectl uncordon: idle after {:.1} s", took.as_secs_f64()));
 
     let cordon = json!({ "metadata": { "annotations": { POD_CORDON: "true" } } });

@@ -2,10 +2,10 @@
 //! break workers, probes that fail for a moment, machines that booted late.
 
 use crate::{
-    SOON, job_state, start_cluster, states, submit, wait_for_job_state, wait_for_new_pods,
+    CORDONS, SOON, job_state, start_cluster, states, submit, wait_for_job_state, wait_for_new_pods,
     wait_for_replaced_worker, wait_for_state, wait_until_completed_on_its_pod, wait_until_idle,
 };
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use e2e::slurm_cluster::{STARTED, SlurmCluster, output_of};
 use e2e::test_env::condition;
 use e2e::{eventually, report};
@@ -89,10 +89,10 @@ async fn foreground_deletion_waits_for_a_job(cluster: &SlurmCluster) -> Result<(
 
 #[tokio::test]
 async fn updates_keep_enough_workers_that_slurm_uses() -> Result<()> {
-    let cluster = start_cluster("updates", 3, "").await?;
+    let mut cluster = start_cluster("updates", 3, "").await?;
     failing_probes_drain_no_more_workers(&cluster).await?;
     useless_update_stops(&cluster).await?;
-    worker_on_a_machine_that_booted_later_returns(&cluster).await?;
+    worker_on_a_machine_that_booted_later_returns(&mut cluster).await?;
     cluster.env.tear_down().await
 }
 
@@ -115,12 +115,18 @@ async fn failing_probes_drain_no_more_workers(cluster: &SlurmCluster) -> Result<
         let get = async || cluster.env.get::<Pod>(worker).await;
         eventually("an unready worker", SOON, get, is_unready).await?;
     }
+    let uncordoned = CORDONS.read().await;
+    let drained = |states: &BTreeMap<String, String>| {
+        states.values().filter(|state| state.starts_with("drain")).count()
+    };
+    let get = async || states(cluster).await;
+    eventually("one drained worker", SOON, get, |states| drained(states) == 1).await?;
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(5) {
         let states = states(cluster).await?;
-        let drained: Vec<_> = states.iter().filter(|(_, state)| state.starts_with("drain")).collect();
-        ensure!(drained.len() == 1, "failing probes drained workers: {states:?}");
+        ensure!(drained(&states) == 1, "failing probes drained workers: {states:?}");
     }
+    drop(uncordoned);
     for worker in ["worker-0", "worker-1"] {
         cluster.exec(worker, "slurmd", &["sh", "-c", "kill -CONT $(pidof -s slurmd)"])?;
     }
@@ -156,7 +162,9 @@ async fn useless_update_stops(cluster: &SlurmCluster) -> Result<()> {
         blocked.message
     ));
     cluster.exec_in_slurmctld(&["scancel", &job])?;
+    let uncordoned = CORDONS.read().await;
     wait_for_state(cluster, "worker-1", "idle", SOON).await?;
+    wait_for_state(cluster, "worker-0", "idle", SOON).await?;
     let stopped = Instant::now();
     while stopped.elapsed() < LONG_ENOUGH {
         let (now, states) = (cluster.workers().await?, states(cluster).await?);
@@ -165,6 +173,7 @@ async fn useless_update_stops(cluster: &SlurmCluster) -> Result<()> {
             ensure!(states[worker] == "idle", "the update went on: {states:?}");
         }
     }
+    drop(uncordoned);
     let useless = cluster.workers().await?;
     cluster.patch_nodeset(json!({ "extraConf": null })).await?;
     let reverted = Instant::now();
@@ -199,18 +208,17 @@ const ON_A_NEW_MACHINE: &str = r#"
 "#;
 
 /// slurmctld sets a node down that was in service, and whose machine booted since its last response.
-async fn worker_on_a_machine_that_booted_later_returns(cluster: &SlurmCluster) -> Result<()> {
+async fn worker_on_a_machine_that_booted_later_returns(cluster: &mut SlurmCluster) -> Result<()> {
     let command = ["sh", "-c", ON_A_NEW_MACHINE, "slurmd"];
     cluster
         .patch_nodeset(json!({ "updateStrategy": { "type": "OnDelete" }, "slurmd": { "command": command } }))
         .await?;
     let before = cluster.workers().await?;
     // Like the loss of a machine this leaves no time to tell slurmctld, neither for the pod nor for the operator.
-    let nodeset_controller = cluster.controllers.last().context("no nodeset-controller")?;
-    nodeset_controller.pause()?;
+    cluster.kill_controllers();
     output_of(cluster.kubectl(&["delete", "pod", "worker-0", "--grace-period=0", "--force"]))?;
     cluster.env.wait_until_deleted_within::<Pod>("worker-0", SOON).await?;
-    nodeset_controller.resume()?;
+    cluster.start_controllers()?;
     wait_for_replaced_worker(cluster, "worker-0", &before, STARTED).await?;
     let begun = Instant::now();
     let log = async || output_of(cluster.kubectl(&["logs", "slurm-controller-0", "-c", "slurmctld"]));
