@@ -236,7 +236,7 @@ async fn deleted_pod_is_recreated(cluster: &SlurmCluster) -> Result<()> {
     Ok(())
 }
 
-/// Waits until worker-0 has another pod than `before`.
+/// Waits until a worker has another pod than `before`.
 async fn wait_for_replaced_worker(
     cluster: &SlurmCluster,
     worker: &str,

@@ -4,7 +4,7 @@
 use super::drain_owner::{drain, may_drain, undo};
 use super::drain_reason;
 use super::effect::{DeleteReason, Drain, Effect, Evidence, PodDeletion, Undo};
-use super::registration::{OtherName, UnexplainedNodes, lookup, may_be_at};
+use super::registration::{OtherName, UnexplainedNodes, lacks_node_of_its_name, lookup};
 use super::removal_order::removal_order;
 use super::replicas::{BURST, Disposition, Replicas};
 use super::update::Allowance;
@@ -124,20 +124,16 @@ impl Lifecycle<'_> {
         if worker.node.is_none() || !worker.was_registered() && usage.runs_elsewhere(worker) {
             return deletes.push(worker, Evidence::NotNeeded, why, decision);
         }
-        let other_name = if worker.started { self.unexplained.run_by(worker) } else { OtherName::No };
-        let lookup = self.lookup(worker);
-        let is_elsewhere = match lookup {
-            NodeLookup::Present(node) => !may_be_at(node, &worker.addresses),
-            NodeLookup::Absent => true,
-            NodeLookup::Unknown => false,
+        let other_name = if worker.started && lacks_node_of_its_name(self.slurm, worker) {
+            self.unexplained.run_by(worker)
+        } else {
+            OtherName::No
         };
-        match lookup {
+        match self.lookup(worker) {
             NodeLookup::Unknown => decision.wait(worker, WaitFor::Slurm),
             NodeLookup::Absent if worker.was_busy() => decision.wait(worker, WaitFor::LostJob),
-            _ if is_elsewhere && other_name == OtherName::Perhaps => {
-                decision.wait(worker, WaitFor::OtherName);
-            }
-            _ if is_elsewhere && other_name == OtherName::Unknown => decision.wait(worker, WaitFor::Slurm),
+            _ if other_name == OtherName::Perhaps => decision.wait(worker, WaitFor::OtherName),
+            _ if other_name == OtherName::Unknown => decision.wait(worker, WaitFor::Slurm),
             NodeLookup::Absent if matches!(self.slurm, View::NoRestApi) => {
                 // A worker was registered before, so slurmctld may still run, and newer workers may have jobs that
                 // cannot be listed.

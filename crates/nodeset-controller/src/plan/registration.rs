@@ -56,12 +56,8 @@ impl<'v> UnexplainedNodes<'v> {
     pub fn new(slurm: &'v View, workers: &[Worker]) -> Self {
         let (mut nodes, is_complete) = (vec![], is_complete(slurm));
         // Almost always all workers are registered, and parsing the comments of all nodes is slow.
-        let is_elsewhere = |worker: &Worker| match lookup(slurm, worker) {
-            NodeLookup::Present(node) => !may_be_at(node, &worker.addresses),
-            NodeLookup::Absent => true,
-            NodeLookup::Unknown => false,
-        };
-        if let Some(snapshot) = slurm.snapshot().filter(|_| workers.iter().any(is_elsewhere)) {
+        let lacks_node = |worker: &Worker| lacks_node_of_its_name(slurm, worker);
+        if let Some(snapshot) = slurm.snapshot().filter(|_| workers.iter().any(lacks_node)) {
             let names: BTreeSet<&str> = workers.iter().map(|worker| worker.slurm_name.as_str()).collect();
             let others = snapshot.nodes.values().filter(|node| !names.contains(node.name.as_str()));
             nodes.extend(others.filter(|node| is_unexplained(node)));
@@ -69,7 +65,7 @@ impl<'v> UnexplainedNodes<'v> {
         Self { nodes, is_complete }
     }
 
-    /// Whether the slurmd of a worker that does not run the node of its name has registered as one of these.
+    /// Whether the slurmd of a worker that [lacks the node of its name](lacks_node_of_its_name) has registered as one of these.
     pub fn run_by(&self, worker: &Worker) -> OtherName {
         let may_run = |node: &&Node| {
             let times = worker.created.zip(node.slurmd_start_time);
@@ -81,6 +77,15 @@ impl<'v> UnexplainedNodes<'v> {
             (false, true) => OtherName::No,
             (false, false) => OtherName::Unknown,
         }
+    }
+}
+
+/// Whether a worker certainly does not run the node of its name: there is none, or it is that of a previous pod.
+pub fn lacks_node_of_its_name(slurm: &View, worker: &Worker) -> bool {
+    match lookup(slurm, worker) {
+        NodeLookup::Present(node) => !may_be_at(node, &worker.addresses),
+        NodeLookup::Absent => true,
+        NodeLookup::Unknown => false,
     }
 }
 
