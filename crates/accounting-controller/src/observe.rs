@@ -55,14 +55,15 @@ pub async fn observe(accounting: Arc<Accounting>, sources: &Sources) -> Result<O
     let client = sources.scope.client();
     let namespace = accounting.namespace().unwrap_or_default();
     let name = workload(&accounting.name_any());
-    let stateful_set = cached_or_live(&sources.stateful_sets, client.clone(), &namespace, &name).await?;
-    let config = get_secret(client.clone(), &namespace, &name).await;
     let references = if accounting.spec.external {
         None
     } else {
         // Boxed: it holds several objects at once.
         Some(Box::pin(resolve_references(&accounting, &client)).await)
     };
+    // The children after the references: one that was created meanwhile, by the operator that ours replaces, is seen.
+    let config = get_secret(client.clone(), &namespace, &name).await;
+    let stateful_set = cached_or_live(&sources.stateful_sets, client, &namespace, &name).await?;
     let service = find(&sources.services, &namespace, &name);
     Ok(Observed { accounting, service, config, stateful_set, references })
 }

@@ -67,7 +67,6 @@ pub async fn observe(loginset: Arc<LoginSet>, sources: &Sources) -> Result<Obser
     let client = sources.scope.client();
     let namespace = loginset.namespace().unwrap_or_default();
     let name = loginset.name_any();
-    let deployment = cached_or_live(&sources.deployments, client.clone(), &namespace, &name).await?;
     let cluster = async {
         let controller = find(&sources.controllers, &namespace, &loginset.spec.controller_ref.name)?;
         let (field, key) = ("spec.slurmKeyRef of the Controller", controller.spec.slurm_key_ref.as_ref());
@@ -79,6 +78,8 @@ pub async fn observe(loginset: Arc<LoginSet>, sources: &Sources) -> Result<Obser
     let host_keys_name = ssh_host_keys(&name);
     let host_keys = get_secret(client.clone(), &namespace, &host_keys_name);
     let (cluster, sssd_conf, host_keys) = tokio::join!(cluster, sssd_conf, host_keys);
+    // After the references: a Deployment that was created meanwhile, by the operator that ours replaces, is seen.
+    let deployment = cached_or_live(&sources.deployments, client.clone(), &namespace, &name).await?;
     Ok(Observed {
         cluster_domain: sources.cluster_domain.clone(),
         cluster,

@@ -37,11 +37,8 @@ pub struct Observed {
 pub async fn observe(restapi: Arc<RestApi>, sources: &Sources) -> Result<Observed, kube::Error> {
     let namespace = restapi.namespace().unwrap_or_default();
     let child = restapi_workload(&restapi.name_any());
+    // Before the Deployment: one that was created meanwhile, by the operator that ours replaces, is seen.
+    let controller = find(&sources.controllers, &namespace, &restapi.spec.controller_ref.name);
     let deployment = cached_or_live(&sources.deployments, sources.scope.client(), &namespace, &child).await?;
-    Ok(Observed {
-        controller: find(&sources.controllers, &namespace, &restapi.spec.controller_ref.name),
-        service: find(&sources.services, &namespace, &child),
-        deployment,
-        restapi,
-    })
+    Ok(Observed { controller, service: find(&sources.services, &namespace, &child), deployment, restapi })
 }
