@@ -46,8 +46,9 @@ async fn start(address: &ListenAddr, routes: Router, tasks: &Tasks) -> anyhow::R
     Ok(())
 }
 
-/// An empty host means all addresses: IPv6 and IPv4 in one socket, or only IPv4 on a host without IPv6.
-async fn bind(host: &str, port: u16) -> std::io::Result<TcpListener> {
+/// Listens on an address. An empty host means all addresses: IPv6 and IPv4 in one socket, or only IPv4 on a host without
+/// IPv6.
+pub async fn bind(host: &str, port: u16) -> std::io::Result<TcpListener> {
     if host.is_empty() {
         let all: [SocketAddr; 2] =
             [(Ipv6Addr::UNSPECIFIED, port).into(), (Ipv4Addr::UNSPECIFIED, port).into()];

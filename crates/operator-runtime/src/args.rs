@@ -10,34 +10,23 @@
 //! ```
 
 use clap::{ArgAction, ValueEnum};
+use jiff::SignedDuration;
 use slinky_api::names::check_object_name;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
-/// Flags that all binaries share: listen addresses, namespaces, logging, leader election. Most have an environment
-/// variable.
+/// Flags of every binary that has controllers: those of its process, namespaces, concurrency, leader election. Most have
+/// an environment variable.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Process")]
 // The struct of most binaries is called Args, too, and clap requires unique group names.
 #[group(skip)]
 pub struct Args {
-    /// Log level: error, warn, info, debug, trace, or directives such as `info,kube=debug`; 0 means info, a greater
-    /// number debug.
-    #[arg(long, env = "LOG_LEVEL", default_value = "info", value_parser = log_filter)]
-    pub log_level: String,
-
-    /// Log format.
-    #[arg(long, env = "LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]
-    pub log_format: LogFormat,
-
-    /// Listen address of /livez and /readyz: `:PORT` or `HOST:PORT`; `0` disables them.
-    #[arg(long, env = "HEALTH_ADDR", default_value = ":8081")]
-    pub health_addr: ListenAddr,
-
-    /// Listen address of /metrics: `:PORT` or `HOST:PORT`; `0` disables it.
-    #[arg(long, env = "METRICS_ADDR", default_value = ":8080")]
-    pub metrics_addr: ListenAddr,
+    /// Logging, listen addresses, credentials.
+    #[command(flatten)]
+    pub process: ProcessArgs,
 
     /// Comma-separated namespaces to watch; empty means all.
     #[arg(long, env = "NAMESPACES", default_value = "", hide_default_value = true)]
@@ -58,17 +47,73 @@ pub struct Args {
     )]
     pub leader_elect: Option<bool>,
 
-    /// Namespace of the Lease; empty means the namespace of this process.
-    #[arg(long, env = "LEADER_ELECT_NAMESPACE", default_value = "", hide_default_value = true)]
-    pub leader_elect_namespace: String,
+    /// The Lease.
+    #[command(flatten)]
+    pub lease: LeaseArgs,
+}
 
-    /// Name of the Lease; empty means the name of the binary.
-    #[arg(long, env = "LEADER_ELECT_LEASE", default_value = "", hide_default_value = true)]
-    pub leader_elect_lease: String,
+/// Flags of every binary: logging, listen addresses, credentials.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Process")]
+#[group(skip)]
+pub struct ProcessArgs {
+    /// Log level: error, warn, info, debug, trace, or directives such as `info,kube=debug`; 0 means info, a greater
+    /// number debug.
+    #[arg(long, env = "LOG_LEVEL", default_value = "info", value_parser = log_filter)]
+    pub log_level: String,
+
+    /// Log format.
+    #[arg(long, env = "LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]
+    pub log_format: LogFormat,
+
+    /// Listen address of /livez and /readyz: `:PORT` or `HOST:PORT`; `0` disables them.
+    #[arg(long, env = "HEALTH_ADDR", default_value = ":8081")]
+    pub health_addr: ListenAddr,
+
+    /// Listen address of /metrics: `:PORT` or `HOST:PORT`; `0` disables it.
+    #[arg(long, env = "METRICS_ADDR", default_value = ":8080")]
+    pub metrics_addr: ListenAddr,
 
     /// Kubeconfig file; the default is the first of `KUBECONFIG`, ~/.kube/config and the service account of the pod.
     #[arg(long)]
     pub kubeconfig: Option<PathBuf>,
+}
+
+/// Flags of every binary that elects one active process.
+#[derive(Clone, Debug, Default, clap::Args)]
+#[command(next_help_heading = "Process")]
+#[group(skip)]
+pub struct LeaseArgs {
+    /// Namespace of the Lease; empty means the namespace of this process.
+    #[arg(
+        long = "leader-elect-namespace",
+        env = "LEADER_ELECT_NAMESPACE",
+        default_value = "",
+        hide_default_value = true
+    )]
+    pub namespace: String,
+
+    /// Name of the Lease; empty means the name of the binary.
+    #[arg(
+        long = "leader-elect-lease",
+        env = "LEADER_ELECT_LEASE",
+        default_value = "",
+        hide_default_value = true
+    )]
+    pub name: String,
+}
+
+/// A process without controllers.
+impl From<ProcessArgs> for Args {
+    fn from(process: ProcessArgs) -> Self {
+        Self {
+            process,
+            namespaces: Namespaces::default(),
+            workers: 1,
+            leader_elect: Some(false),
+            lease: LeaseArgs::default(),
+        }
+    }
 }
 
 /// The format of log lines.
@@ -135,6 +180,12 @@ fn is_dns_label(name: &str) -> bool {
     name.len() <= 63 && !name.contains('.') && check_object_name(name).is_ok()
 }
 
+/// Parses a duration such as `1m30s`.
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    let duration: SignedDuration = text.parse().map_err(|error: jiff::Error| error.to_string())?;
+    Duration::try_from(duration).map_err(|_| "must not be negative".to_owned())
+}
+
 /// Converts `--log-level` to a filter. Numbers are verbosities: 0 is info, any other is debug.
 fn log_filter(text: &str) -> Result<String, String> {
     let filter = match text.parse::<u8>() {
@@ -185,7 +236,8 @@ mod tests {
         #[case] flag: &str,
         #[case] expected: Option<(&str, u16)>,
     ) {
-        assert_eq!(parse(&["--metrics-addr", flag]).unwrap().metrics_addr.host_and_port(), expected);
+        let args = parse(&["--metrics-addr", flag]).unwrap();
+        assert_eq!(args.process.metrics_addr.host_and_port(), expected);
     }
 
     #[rstest]
@@ -216,6 +268,6 @@ mod tests {
     #[case("error", "error")]
     #[case("info,kube=debug", "info,kube=debug")]
     fn log_level_is_a_number_or_a_filter(#[case] flag: &str, #[case] expected: &str) {
-        assert_eq!(parse(&["--log-level", flag]).unwrap().log_level, expected);
+        assert_eq!(parse(&["--log-level", flag]).unwrap().process.log_level, expected);
     }
 }

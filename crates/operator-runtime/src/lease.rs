@@ -2,33 +2,103 @@
 //!
 //! A Lease cannot fence: a process that was frozen, or a request that was delayed, may write after another process took
 //! over. Writes are therefore safe with two leaders (server-side apply, UID and resourceVersion preconditions,
-//! deterministic names); the Lease only avoids duplicate work.
+//! deterministic names); the Lease only avoids duplicate work. A server that must not answer after its time is over
+//! checks its [`Term`] with every answer.
 //!
 //! Every write to the Lease carries the resourceVersion that was read, so of two candidates one gets 409. Clocks of
 //! different hosts are not compared: a Lease has expired when a candidate observed it unchanged for its duration on its
-//! own clock. The holder renews every [`RETRY`] and stops after [`RENEW_DEADLINE`] without success, before the Lease
-//! expires.
+//! own clock. The holder stops when it could not renew for a while, before the Lease expires ([`LeaseTiming`]). Candidates watch the Lease, so that they know of a renewal at once and take over as soon as it expires.
+//!
+//! A container that was restarted in its pod takes over from its predecessor at once: kubelet starts a container when
+//! the one before it has ended.
 //!
 //! Our own because kube 5 has no leader election, and kubert and the leader-election crates lag behind kube 5; a
 //! release for kube 5 that compares no clocks would replace it.
 
+mod candidate;
+
+use crate::args::{LeaseArgs, parse_duration};
+use crate::clock::since_boot;
 use crate::error::chain;
 use crate::metrics::METRICS;
+use crate::runtime::Runtime;
+use candidate::Candidate;
+use futures::StreamExt;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::api::PostParams;
+use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
+use std::future::pending;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use tracing::{info, warn};
 
-/// The time after which a Lease that was not renewed expires.
-const DURATION: Duration = Duration::from_secs(15);
-/// The time after which a holder that cannot renew stops.
-const RENEW_DEADLINE: Duration = Duration::from_secs(10);
-/// The interval at which the holder renews and candidates read the Lease.
-const RETRY: Duration = Duration::from_secs(2);
+/// Annotation of a released Lease: what its last holder left for the next one.
+const RELEASED: &str = "slinky.slurm.net/released";
+
+/// Largest difference of two clocks' rates, in percent.
+const CLOCK_DRIFT: u32 = 1;
+
+/// The time limits of an election.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::Args)]
+#[command(next_help_heading = "Process")]
+#[group(skip)]
+pub struct LeaseTiming {
+    /// Time after which a Lease that was not renewed may be taken by another process.
+    #[arg(long = "leader-elect-lease-duration", default_value = "15s", value_parser = parse_duration)]
+    pub duration: Duration,
+
+    /// Time after which a leader that cannot renew its Lease stops.
+    #[arg(long = "leader-elect-renew-deadline", default_value = "10s", value_parser = parse_duration)]
+    pub renew_deadline: Duration,
+
+    /// Interval at which a leader renews its Lease, and at which a candidate repeats an attempt that failed.
+    #[arg(long = "leader-elect-retry-period", default_value = "2s", value_parser = parse_duration)]
+    pub retry_period: Duration,
+}
+
+impl Default for LeaseTiming {
+    fn default() -> Self {
+        let seconds = Duration::from_secs;
+        Self { duration: seconds(15), renew_deadline: seconds(10), retry_period: seconds(2) }
+    }
+}
+
+/// Time limits with which two processes could lead at once, or a leader would stop without need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LeaseTimingError {
+    /// The term of a leader could outlast its Lease.
+    #[error("the renew deadline is {0:?}, too long for a Lease of {1:?}: clocks may differ by 1 %")]
+    RenewDeadline(Duration, Duration),
+    /// One renewal that fails would end the term.
+    #[error("the retry period is {0:?}, more than half of the renew deadline of {1:?}")]
+    RetryPeriod(Duration, Duration),
+    /// The API server stores whole seconds.
+    #[error("the Lease duration is {0:?}, and has to be whole seconds")]
+    Fraction(Duration),
+}
+
+impl LeaseTiming {
+    /// Refuses time limits that contradict each other.
+    pub fn check(&self) -> Result<(), LeaseTimingError> {
+        let Self { duration, renew_deadline, retry_period } = *self;
+        if duration.subsec_nanos() != 0 {
+            return Err(LeaseTimingError::Fraction(duration));
+        }
+        let slowest = renew_deadline.saturating_mul(100 + CLOCK_DRIFT);
+        if slowest >= duration.saturating_mul(100 - CLOCK_DRIFT) {
+            return Err(LeaseTimingError::RenewDeadline(renew_deadline, duration));
+        }
+        if retry_period.is_zero() || retry_period.saturating_mul(2) > renew_deadline {
+            return Err(LeaseTimingError::RetryPeriod(retry_period, renew_deadline));
+        }
+        Ok(())
+    }
+}
 
 /// Why leadership was lost.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -40,8 +110,40 @@ pub enum Lost {
         holder: Option<String>,
     },
     /// The API server could not be reached in time.
-    #[error("the Lease could not be renewed for {} s", RENEW_DEADLINE.as_secs())]
-    NotRenewed,
+    #[error("the Lease could not be renewed for {0:?}")]
+    NotRenewed(Duration),
+}
+
+/// The identity of a process in a Lease.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// Unique among all processes.
+    text: String,
+    /// What the identities of all processes of the same pod start with, if the pod is known.
+    pod: Option<String>,
+}
+
+impl Identity {
+    /// A new identity for this process. `instance` is the name of its pod or host.
+    pub fn new(instance: &str, pod_uid: Option<&str>) -> Self {
+        let pod = pod_uid.map(|uid| format!("{instance}_{uid}_"));
+        let process = format!("{:08x}", rand::random::<u32>());
+        let text = match &pod {
+            Some(pod) => format!("{pod}{process}"),
+            None => format!("{instance}_{process}"),
+        };
+        Self { text, pod }
+    }
+
+    /// The identity as text.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether a holder is this process, or one that ran in this pod before it.
+    fn may_replace(&self, holder: &str) -> bool {
+        holder == self.text || self.pod.as_ref().is_some_and(|pod| holder.starts_with(pod))
+    }
 }
 
 /// A candidate for a Lease.
@@ -49,7 +151,8 @@ pub enum Lost {
 pub struct Elector {
     api: Api<Lease>,
     name: String,
-    identity: String,
+    identity: Identity,
+    timing: LeaseTiming,
 }
 
 /// A held Lease. [`Leadership::lost`] has to be polled to renew it.
@@ -58,89 +161,155 @@ pub struct Leadership {
     elector: Elector,
     lease: Lease,
     renewed: Instant,
+    term: Term,
+    message: Option<String>,
 }
 
-/// The last observed version of a Lease, and when it was first observed.
-#[derive(Debug)]
-struct ObservedVersion {
-    version: Option<String>,
-    since: Instant,
+/// How long a holder may act as such. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Term {
+    /// When the last successful renewal was sent, in nanoseconds since the machine was started.
+    renewed: Arc<AtomicU64>,
+    /// How long it lasts after a renewal.
+    length: Duration,
+}
+
+impl Term {
+    fn new(renewed: Duration, length: Duration) -> Self {
+        let term = Self { renewed: Arc::default(), length };
+        term.extend(renewed);
+        term
+    }
+
+    fn extend(&self, renewed: Duration) {
+        self.renewed.store(u64::try_from(renewed.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// Whether the holder may act at this time since the machine was started: the last successful renewal was sent less
+    /// than the renew deadline before. No other process can hold the Lease then.
+    pub fn covers(&self, now: Duration) -> bool {
+        let renewed = Duration::from_nanos(self.renewed.load(Ordering::Relaxed));
+        now < renewed.saturating_add(self.length)
+    }
 }
 
 impl Elector {
-    /// A candidate. The identity has to be unique among all processes. The client must not retry requests.
-    pub fn new(client: Client, namespace: &str, name: &str, identity: &str) -> Self {
-        Self { api: Api::namespaced(client, namespace), name: name.to_owned(), identity: identity.to_owned() }
+    /// A candidate. The client must not retry requests: a request that it repeats may have been applied.
+    pub fn new(client: Client, namespace: &str, name: &str, identity: Identity, timing: LeaseTiming) -> Self {
+        Self { api: Api::namespaced(client, namespace), name: name.to_owned(), identity, timing }
+    }
+
+    /// A candidate for the Lease of these flags, by default one with the name of the binary in the namespace of the
+    /// process.
+    pub fn of_process(runtime: &Runtime, args: &LeaseArgs, binary: &str, timing: LeaseTiming) -> Self {
+        let or = |flag: &str, default: &str| if flag.is_empty() { default } else { flag }.to_owned();
+        let (namespace, name) = (or(&args.namespace, runtime.namespace()), or(&args.name, binary));
+        let pod_uid = std::env::var("POD_UID").ok().filter(|uid| !uid.is_empty());
+        let identity = Identity::new(runtime.instance(), pod_uid.as_deref());
+        Self::new(runtime.no_retry_client(), &namespace, &name, identity, timing)
     }
 
     /// Waits until the Lease is acquired. `on_standby` is called once, when another process is first observed to hold
     /// it.
     pub async fn acquire(self, on_standby: impl FnOnce()) -> Leadership {
+        let this_lease = watcher::Config::default().fields(&format!("metadata.name={}", self.name));
+        let mut events = watcher(self.api.clone(), this_lease).default_backoff().boxed();
+        let mut candidate = Candidate::new(self.identity.clone());
         let mut on_standby = Some(on_standby);
-        let mut observed = None;
         loop {
-            let started = Instant::now();
-            let attempt = timeout(RENEW_DEADLINE, self.try_acquire(&mut observed)).await;
-            match attempt {
-                Ok(Ok(Some(lease))) => {
-                    info!(lease = self.name, identity = self.identity, "Acquired the Lease");
-                    METRICS.leading.set(1);
-                    return Leadership { elector: self, lease, renewed: started };
+            let due = candidate.attempt_at();
+            let is_due = async {
+                match due {
+                    Some(due) => sleep_until(due).await,
+                    None => pending().await,
                 }
-                Ok(Ok(None)) => {
-                    if let Some(on_standby) = on_standby.take() {
-                        on_standby();
+            };
+            tokio::select! {
+                event = events.next() => match event {
+                    Some(Ok(event)) => candidate.observe(event, Instant::now()),
+                    Some(Err(error)) => {
+                        warn!(lease = self.name, error = chain(&error), "Watching the Lease failed");
+                    }
+                    // A watch of kube never ends.
+                    None => pending().await,
+                },
+                () = is_due => {
+                    let (started, sent) = (Instant::now(), since_boot());
+                    match self.try_acquire(candidate.lease()).await {
+                        Ok(lease) => {
+                            info!(lease = self.name, identity = self.identity.text, "Acquired the Lease");
+                            METRICS.leading.set(1);
+                            let message = candidate.message();
+                            let term = Term::new(sent, self.timing.renew_deadline);
+                            return Leadership { elector: self, lease, renewed: started, term, message };
+                        }
+                        Err(error) => {
+                            warn!(lease = self.name, error, "Acquiring the Lease failed");
+                            let retry = self.timing.retry_period;
+                            candidate.retry_after(retry.mul_f64(1.0 + 0.2 * rand::random::<f64>()));
+                        }
                     }
                 }
-                Ok(Err(error)) => {
-                    warn!(lease = self.name, error = chain(&error), "Acquiring the Lease failed");
-                }
-                Err(_) => warn!(lease = self.name, "Acquiring the Lease timed out"),
             }
-            sleep(RETRY.mul_f64(1.0 + 0.2 * rand::random::<f64>())).await;
+            if candidate.is_standby()
+                && let Some(on_standby) = on_standby.take()
+            {
+                on_standby();
+            }
         }
     }
 
-    /// Reads the Lease and acquires it if it is free. `None` if another process holds it.
-    async fn try_acquire(
-        &self,
-        observed: &mut Option<ObservedVersion>,
-    ) -> Result<Option<Lease>, kube::Error> {
-        let found = self.api.get_opt(&self.name).await?;
-        let is_new = found.is_none();
-        let mut lease = found.unwrap_or_default();
+    /// Writes this process into the observed Lease, or into a new one.
+    async fn try_acquire(&self, observed: Option<&Lease>) -> Result<Lease, String> {
+        let mut lease = observed.cloned().unwrap_or_default();
         let spec = lease.spec.take().unwrap_or_default();
-        if !is_free(&spec, &self.identity, lease.resource_version(), observed, Instant::now()) {
-            return Ok(None);
-        }
         lease.metadata.name = Some(self.name.clone());
-        lease.spec = Some(spec_held_by(&spec, &self.identity, now()));
+        lease.metadata.managed_fields = None;
+        lease.annotations_mut().remove(RELEASED);
+        lease.spec = Some(spec_held_by(&spec, &self.identity.text, self.timing.duration, now()));
         let params = PostParams::default();
-        let acquired = if is_new {
-            self.api.create(&params, &lease).await
-        } else {
-            self.api.replace(&self.name, &params, &lease).await
+        let write = async {
+            match observed {
+                Some(_) => self.api.replace(&self.name, &params, &lease).await,
+                None => self.api.create(&params, &lease).await,
+            }
         };
-        match acquired {
-            Ok(lease) => Ok(Some(lease)),
-            // Another candidate was faster.
-            Err(kube::Error::Api(status)) if status.is_conflict() || status.is_already_exists() => Ok(None),
-            Err(error) => Err(error),
-        }
+        let limit = self.timing.renew_deadline;
+        let late = |_| format!("no answer within {limit:?}");
+        timeout(limit, write).await.map_err(late)?.map_err(|error| chain(&error))
     }
 }
 
 impl Leadership {
+    /// How long this process may act as the holder.
+    pub fn term(&self) -> Term {
+        self.term.clone()
+    }
+
+    /// The identity of this process in the Lease.
+    pub fn identity(&self) -> &str {
+        self.elector.identity.as_str()
+    }
+
+    /// What the last holder left when it [released](Self::release) the Lease.
+    pub fn message(&self) -> Option<&str> {
+        self.message.as_deref()
+    }
+
     /// Renews the Lease and resolves when it is lost.
     pub async fn lost(&mut self) -> Lost {
+        let LeaseTiming { renew_deadline, retry_period, .. } = self.elector.timing;
         let lost = loop {
-            sleep(RETRY).await;
-            let started = Instant::now();
-            match timeout_at(self.renewed + RENEW_DEADLINE, self.renew()).await {
-                Ok(Ok(None)) => self.renewed = started,
+            sleep(retry_period).await;
+            let (started, sent) = (Instant::now(), since_boot());
+            match timeout_at(self.renewed + renew_deadline, self.renew()).await {
+                Ok(Ok(None)) => {
+                    self.renewed = started;
+                    self.term.extend(sent);
+                }
                 Ok(Ok(Some(lost))) => break lost,
                 Ok(Err(error)) => warn!(error = chain(&error), "Renewing the Lease failed"),
-                Err(_) => break Lost::NotRenewed,
+                Err(_) => break Lost::NotRenewed(renew_deadline),
             }
         };
         METRICS.leading.set(0);
@@ -150,7 +319,8 @@ impl Leadership {
     /// Renews once; `Some` if the Lease is lost for good.
     async fn renew(&mut self) -> Result<Option<Lost>, kube::Error> {
         let spec = self.lease.spec.clone().unwrap_or_default();
-        self.lease.spec = Some(spec_held_by(&spec, &self.elector.identity, now()));
+        let identity = self.elector.identity.as_str();
+        self.lease.spec = Some(spec_held_by(&spec, identity, self.elector.timing.duration, now()));
         match self.elector.api.replace(&self.elector.name, &PostParams::default(), &self.lease).await {
             Ok(lease) => {
                 self.lease = lease;
@@ -161,7 +331,7 @@ impl Leadership {
                 let lease = self.elector.api.get_opt(&self.elector.name).await?;
                 let holder = lease.as_ref().and_then(|lease| lease.spec.as_ref()?.holder_identity.clone());
                 match lease {
-                    Some(lease) if holder.as_ref() == Some(&self.elector.identity) => {
+                    Some(lease) if holder.as_deref() == Some(self.elector.identity.as_str()) => {
                         self.lease = lease;
                         Err(kube::Error::Api(status))
                     }
@@ -173,12 +343,12 @@ impl Leadership {
         }
     }
 
-    /// Releases the Lease, so that another process need not wait until it expires.
-    pub async fn release(self) {
+    /// Releases the Lease, so that another process need not wait until it expires. The next holder finds the message.
+    pub async fn release(self, message: Option<&str>) {
         METRICS.leading.set(0);
         let lease = &self.elector.name;
-        match timeout(RETRY, self.try_release()).await {
-            Ok(Ok(())) => info!(lease, "Released the Lease"),
+        match timeout(self.elector.timing.retry_period, self.try_release(message)).await {
+            Ok(Ok(())) => info!(lease, message, "Released the Lease"),
             Ok(Err(error)) => {
                 warn!(lease, error = chain(&error), "Releasing the Lease failed; it will expire");
             }
@@ -187,51 +357,30 @@ impl Leadership {
     }
 
     /// Reads the Lease first: an interrupted renewal may have written a version that is not known here.
-    async fn try_release(&self) -> Result<(), kube::Error> {
-        let Elector { api, name, identity } = &self.elector;
+    async fn try_release(&self, message: Option<&str>) -> Result<(), kube::Error> {
+        let Elector { api, name, identity, .. } = &self.elector;
         let mut lease = api.get(name).await?;
         if let Some(spec) = &mut lease.spec
-            && spec.holder_identity.as_ref() == Some(identity)
+            && spec.holder_identity.as_deref() == Some(identity.as_str())
         {
             spec.holder_identity = None;
             spec.lease_duration_seconds = Some(1);
+            if let Some(message) = message {
+                lease.annotations_mut().insert(RELEASED.to_owned(), message.to_owned());
+            }
             api.replace(name, &PostParams::default(), &lease).await?;
         }
         Ok(())
     }
 }
 
-/// Whether the Lease may be acquired: it has no holder, we hold it, or it was observed unchanged for its whole
-/// duration.
-fn is_free(
-    spec: &LeaseSpec,
-    identity: &str,
-    version: Option<String>,
-    observed: &mut Option<ObservedVersion>,
-    now: Instant,
-) -> bool {
-    if spec.holder_identity.as_deref().is_none_or(|holder| holder.is_empty() || holder == identity) {
-        return true;
-    }
-    match observed {
-        Some(observed) if observed.version == version => {
-            let seconds = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
-            now - observed.since > seconds.map_or(DURATION, Duration::from_secs)
-        }
-        _ => {
-            *observed = Some(ObservedVersion { version, since: now });
-            false
-        }
-    }
-}
-
 /// The spec after `identity` acquired or renewed the Lease.
-fn spec_held_by(spec: &LeaseSpec, identity: &str, now: Timestamp) -> LeaseSpec {
+fn spec_held_by(spec: &LeaseSpec, identity: &str, duration: Duration, now: Timestamp) -> LeaseSpec {
     let is_renewal = spec.holder_identity.as_deref() == Some(identity);
     let earlier = spec.lease_transitions.unwrap_or_default();
     LeaseSpec {
         holder_identity: Some(identity.to_owned()),
-        lease_duration_seconds: i32::try_from(DURATION.as_secs()).ok(),
+        lease_duration_seconds: i32::try_from(duration.as_secs()).ok(),
         renew_time: Some(MicroTime(now)),
         acquire_time: if is_renewal { spec.acquire_time.clone() } else { Some(MicroTime(now)) },
         lease_transitions: Some(if is_renewal { earlier } else { earlier.saturating_add(1) }),
@@ -246,59 +395,64 @@ fn now() -> Timestamp {
 
 #[cfg(test)]
 mod tests {
-    use super::{DURATION, ObservedVersion, is_free, spec_held_by};
+    use super::{LeaseTiming, LeaseTimingError, Term, spec_held_by};
     use jiff::Timestamp;
     use k8s_openapi::api::coordination::v1::LeaseSpec;
     use rstest::rstest;
     use std::time::Duration;
-    use tokio::time::Instant;
 
-    fn held_by(holder: Option<&str>) -> LeaseSpec {
-        LeaseSpec {
-            holder_identity: holder.map(Into::into),
-            lease_duration_seconds: Some(15),
-            ..LeaseSpec::default()
-        }
+    #[test]
+    fn term_ends_a_while_after_the_last_renewal_was_sent() {
+        let (sent, length, tick) =
+            (Duration::from_secs(1_000), Duration::from_secs(10), Duration::from_millis(1));
+        let term = Term::new(sent, length);
+        assert!(term.covers(sent));
+        assert!(term.covers(sent + length - tick));
+        assert!(!term.covers(sent + length));
+        term.extend(sent + Duration::from_secs(2));
+        assert!(term.covers(sent + length));
     }
 
     #[rstest]
-    #[case::never_held(None, true)]
-    #[case::released(Some(""), true)]
-    #[case::held_by_us(Some("me"), true)]
-    #[case::first_observed(Some("other"), false)]
-    fn lease_of_another_holder_is_not_free_when_first_observed(
-        #[case] holder: Option<&str>,
-        #[case] free: bool,
+    #[case::default(15_000, 10_000, 2_000, None)]
+    #[case::deadline_as_long_as_clocks_allow(15_000, 14_702, 2_000, None)]
+    #[case::deadline_too_long(15_000, 14_703, 2_000, Some("the renew deadline is 14.703s"))]
+    #[case::retries_as_rare_as_possible(15_000, 10_000, 5_000, None)]
+    #[case::retries_too_rare(15_000, 10_000, 5_001, Some("the retry period is 5.001s"))]
+    #[case::no_retries(15_000, 10_000, 0, Some("the retry period is 0ns"))]
+    #[case::fraction_of_a_second(15_500, 10_000, 2_000, Some("the Lease duration is 15.5s"))]
+    fn contradictory_time_limits_are_refused(
+        #[case] duration: u64,
+        #[case] renew_deadline: u64,
+        #[case] retry_period: u64,
+        #[case] error: Option<&str>,
     ) {
-        let version = Some("1".to_owned());
-        assert_eq!(is_free(&held_by(holder), "me", version, &mut None, Instant::now()), free);
-    }
-
-    #[test]
-    fn lease_expires_after_its_duration_without_a_renewal_on_the_observers_clock() {
-        let start = Instant::now();
-        let mut observed: Option<ObservedVersion> = None;
-        let mut is_free_after = |version: &str, after: Duration| {
-            is_free(&held_by(Some("other")), "me", Some(version.into()), &mut observed, start + after)
+        let millis = Duration::from_millis;
+        let timing = LeaseTiming {
+            duration: millis(duration),
+            renew_deadline: millis(renew_deadline),
+            retry_period: millis(retry_period),
         };
-        let (soon, tick) = (Duration::from_secs(2), Duration::from_millis(1));
-        assert!(!is_free_after("1", Duration::ZERO));
-        assert!(!is_free_after("1", DURATION));
-        assert!(!is_free_after("2", DURATION + soon));
-        assert!(!is_free_after("2", DURATION + DURATION + soon));
-        assert!(is_free_after("2", DURATION + DURATION + soon + tick));
+        let refused = timing.check().map_err(|error: LeaseTimingError| error.to_string()).err();
+        match error {
+            Some(error) => {
+                assert!(refused.as_ref().is_some_and(|text| text.starts_with(error)), "{refused:?}")
+            }
+            None => assert_eq!(refused, None),
+        }
     }
 
     #[test]
     fn renewal_does_not_count_as_a_transition() {
         let early = Timestamp::UNIX_EPOCH;
         let later = early + Duration::from_secs(9);
-        let first = spec_held_by(&LeaseSpec::default(), "a", early);
-        let renewed = spec_held_by(&first, "a", later);
+        let duration = Duration::from_secs(15);
+        let first = spec_held_by(&LeaseSpec::default(), "a", duration, early);
+        let renewed = spec_held_by(&first, "a", duration, later);
         assert_eq!(renewed.lease_transitions, first.lease_transitions);
         assert_eq!(renewed.acquire_time, first.acquire_time);
         assert_ne!(renewed.renew_time, first.renew_time);
-        let taken = spec_held_by(&renewed, "b", later);
+        let taken = spec_held_by(&renewed, "b", duration, later);
         assert_eq!(taken.lease_transitions, Some(2));
         assert_eq!(taken.acquire_time, taken.renew_time);
         assert_eq!(taken.holder_identity.as_deref(), Some("b"));

@@ -10,6 +10,7 @@ pub mod backoff;
 mod changed_objects;
 mod child_writer;
 pub mod client;
+mod clock;
 mod component;
 mod component_error;
 pub mod error;
@@ -29,14 +30,17 @@ pub mod retry;
 mod run;
 mod runtime;
 mod scope;
+pub mod serving;
 mod tasks;
 #[cfg(test)]
 mod testing;
 mod watched;
 
-pub use args::Args;
+pub use admin::bind;
+pub use args::{Args, LeaseArgs, ListenAddr, ProcessArgs, parse_duration};
 pub use changed_objects::changed_objects;
 pub use child_writer::{ChildWriter, StepErrors};
+pub use clock::since_boot;
 pub use component::{children_of, run_with_common_flags};
 pub use component_error::ComponentError;
 pub use error::{Class, Classify, Requeued, WATCH_FALLBACK};

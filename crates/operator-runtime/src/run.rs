@@ -1,8 +1,8 @@
 //! The lifecycle of a process: set up, acquire the Lease, run controllers, drain, release the Lease, stop.
 
 use crate::admin;
-use crate::args::{Args, LogFormat};
-use crate::lease::{Elector, Leadership};
+use crate::args::{Args, LogFormat, ProcessArgs};
+use crate::lease::{Elector, Leadership, LeaseTiming};
 use crate::ready::Gate;
 use crate::runtime::Runtime;
 use crate::tasks::Tasks;
@@ -28,7 +28,7 @@ where
 {
     // The TLS provider of kube, tonic and the webhook. This fails only if one is already installed.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    init_logging(&args);
+    init_logging(&args.process);
     info!(name, version = env!("CARGO_PKG_VERSION"), "Starting process");
     let tasks = Tasks::default();
     stop_on_signals(&tasks)?;
@@ -47,7 +47,8 @@ where
     let runtime = Runtime::new(name, args, tasks.clone()).await?;
     let args = runtime.args();
     let mut starting = Some(runtime.ready_gate("start"));
-    admin::serve(&args.health_addr, &args.metrics_addr, runtime.readiness(), tasks).await?;
+    let ProcessArgs { health_addr, metrics_addr, .. } = &args.process;
+    admin::serve(health_addr, metrics_addr, runtime.readiness(), tasks).await?;
     if !args.leader_elect.unwrap_or_default() {
         return run_until_shutdown(tasks, starting, start(runtime)).await;
     }
@@ -61,12 +62,7 @@ where
 /// Waits for leadership. A standby is ready once it observed another leader: it can take over at any time, and a
 /// rollout that waits for ready new pods before it stops the old leader must not wait forever.
 async fn acquire_leadership(name: &str, runtime: &Runtime, starting: &mut Option<Gate>) -> Leadership {
-    let args = runtime.args();
-    let or = |flag: &str, default: &str| if flag.is_empty() { default } else { flag }.to_owned();
-    let namespace = or(&args.leader_elect_namespace, runtime.namespace());
-    let lease = or(&args.leader_elect_lease, name);
-    let identity = format!("{}_{:08x}", runtime.instance(), rand::random::<u32>());
-    let elector = Elector::new(runtime.no_retry_client(), &namespace, &lease, &identity);
+    let elector = Elector::of_process(runtime, &runtime.args().lease, name, LeaseTiming::default());
     elector.acquire(|| open(starting.take())).await
 }
 
@@ -82,7 +78,7 @@ async fn run_while_leading(
         result = run_until_shutdown(tasks, starting, started) => result,
         lost = leadership.lost() => return Err(lost).context("lost leadership"),
     };
-    leadership.release().await;
+    leadership.release(None).await;
     result
 }
 
@@ -133,7 +129,7 @@ fn stop_on_signals(tasks: &Tasks) -> anyhow::Result<()> {
 }
 
 /// Logs to standard error. A second call in the same process has no effect.
-fn init_logging(args: &Args) {
+fn init_logging(args: &ProcessArgs) {
     let builder = tracing_subscriber::fmt()
         .with_env_filter(EnvFilter::new(&args.log_level))
         .with_writer(std::io::stderr);

@@ -31,7 +31,7 @@ struct Inner {
 impl Runtime {
     /// Builds the clients and starts the task that sends Events. It sends no request.
     pub(crate) async fn new(name: &'static str, args: Args, tasks: Tasks) -> Result<Self, client::Error> {
-        let config = client::config(name, args.kubeconfig.as_deref()).await?;
+        let config = client::config(name, args.process.kubeconfig.as_deref()).await?;
         let (client, no_retry_client) = (client(&config)?, no_retry_client(&config)?);
         let instance = instance();
         let inner = Inner {
@@ -97,6 +97,11 @@ impl Runtime {
     /// Resolves when shutdown is requested.
     pub fn shutdown(&self) -> impl Future<Output = ()> + Send + Sync + 'static + use<> {
         self.inner.tasks.shutdown()
+    }
+
+    /// Resolves when the future of the binary's `start` has ended: servers that it used may stop.
+    pub fn drained(&self) -> impl Future<Output = ()> + Send + Sync + 'static + use<> {
+        self.inner.tasks.drained()
     }
 
     /// Whether shutdown was requested.

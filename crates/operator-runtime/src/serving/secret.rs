@@ -1,0 +1,166 @@
+//! The Secret that holds a server's certificate: follows it, and writes it where this operator makes the certificate.
+
+use super::ServingCertificate;
+use super::issue::{Issued, Names};
+use crate::error::chain;
+use crate::runtime::Runtime;
+use anyhow::Context as _;
+use futures::StreamExt;
+use jiff::Timestamp;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::api::PostParams;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, ResourceExt};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tracing::{info, warn};
+
+/// Keys of a Secret of type `kubernetes.io/tls`.
+const CERTIFICATE: &str = "tls.crt";
+const KEY: &str = "tls.key";
+/// Key with the certificates of the authorities, in the Secret and in the ConfigMap.
+const AUTHORITIES: &str = "ca.crt";
+/// Key of the Secret with everything that was issued.
+const ISSUED: &str = "issued.json";
+/// How often certificates are looked at, at least.
+const LONGEST_PAUSE: Duration = Duration::from_hours(1);
+/// Pause after a write that failed.
+const RETRY_PAUSE: Duration = Duration::from_secs(5);
+
+/// A Secret with the certificate of a server.
+#[derive(Clone, Debug)]
+pub struct SecretCertificate {
+    /// Its name, in the namespace of the process.
+    pub secret: String,
+}
+
+impl SecretCertificate {
+    /// Keeps the certificate that of the Secret until shutdown. Until there is one, handshakes fail.
+    pub async fn follow(&self, runtime: &Runtime, certificate: &ServingCertificate) {
+        let secrets: Api<Secret> = Api::namespaced(runtime.client(), runtime.namespace());
+        let this_secret = watcher::Config::default().fields(&format!("metadata.name={}", self.secret));
+        let changes = watcher(secrets, this_secret).default_backoff().applied_objects();
+        let mut changes = std::pin::pin!(changes.take_until(runtime.shutdown()));
+        while let Some(change) = changes.next().await {
+            match change {
+                Ok(secret) => self.load(&secret, certificate),
+                Err(error) => {
+                    warn!(secret = self.secret, error = chain(&error), "Watching the certificate failed");
+                }
+            }
+        }
+    }
+
+    fn load(&self, secret: &Secret, certificate: &ServingCertificate) {
+        let data = |key: &str| secret.data.as_ref().and_then(|data| data.get(key)).map(|value| &value.0);
+        let empty = Vec::new();
+        let (chain_pem, key) = (data(CERTIFICATE).unwrap_or(&empty), data(KEY).unwrap_or(&empty));
+        match certificate.replace(chain_pem, key) {
+            Ok(()) => info!(secret = self.secret, version = secret.resource_version(), "Certificate loaded"),
+            Err(error) => {
+                warn!(secret = self.secret, error = chain(&error), "Secret has no usable certificate");
+            }
+        }
+    }
+}
+
+/// A certificate that this operator makes and renews.
+#[derive(Clone, Debug)]
+pub struct SelfIssued {
+    /// The Secret with the certificate.
+    pub secret: String,
+    /// The ConfigMap with the certificates of the authorities, for clients.
+    pub config_map: String,
+    /// The names and addresses of the server.
+    pub names: Names,
+}
+
+impl SelfIssued {
+    /// Keeps Secret and ConfigMap valid until shutdown. For one process at a time; of two, the API server refuses one.
+    pub async fn maintain(&self, runtime: &Runtime) {
+        loop {
+            let pause = match self.renew(runtime).await {
+                Ok(pause) => pause.min(LONGEST_PAUSE),
+                Err(error) => {
+                    warn!(
+                        secret = self.secret,
+                        error = format!("{error:#}"),
+                        "Renewing the certificate failed"
+                    );
+                    RETRY_PAUSE
+                }
+            };
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = runtime.shutdown() => return,
+            }
+        }
+    }
+
+    /// Writes what is due; returns when something is due again.
+    async fn renew(&self, runtime: &Runtime) -> anyhow::Result<Duration> {
+        let (client, namespace) = (runtime.no_retry_client(), runtime.namespace());
+        let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
+        let config_maps: Api<ConfigMap> = Api::namespaced(client, namespace);
+        let now = now();
+        let stored = secrets.get_opt(&self.secret).await.context("cannot read the Secret")?;
+        let before = stored.as_ref().map(read_issued).unwrap_or_default();
+        let issued = before.renewed(&self.names, now).context("cannot make a certificate")?;
+        // Clients know an authority before it signs: the ConfigMap comes first.
+        let map = config_maps.get_opt(&self.config_map).await.context("cannot read the ConfigMap")?;
+        let data = BTreeMap::from([(AUTHORITIES.to_owned(), issued.bundle())]);
+        if map.as_ref().and_then(|map| map.data.as_ref()) != Some(&data) {
+            let is_new = map.is_none();
+            let mut map = map.unwrap_or_default();
+            map.metadata.name = Some(self.config_map.clone());
+            map.data = Some(data);
+            write(&config_maps, &self.config_map, &map, is_new)
+                .await
+                .context("cannot write the ConfigMap")?;
+        }
+        if issued != before {
+            let is_new = stored.is_none();
+            let secret = self.secret(stored.unwrap_or_default(), &issued)?;
+            write(&secrets, &self.secret, &secret, is_new).await.context("cannot write the Secret")?;
+            info!(secret = self.secret, "Certificate made");
+        }
+        let left = issued.due_at(now).map(|due| due.duration_since(now));
+        Ok(left.and_then(|left| Duration::try_from(left).ok()).unwrap_or(LONGEST_PAUSE))
+    }
+
+    fn secret(&self, mut secret: Secret, issued: &Issued) -> anyhow::Result<Secret> {
+        let (certificate, key) = issued.serving().context("there is no certificate")?;
+        let state = serde_json::to_vec(issued)?;
+        let data = [
+            (CERTIFICATE, certificate.as_bytes().to_vec()),
+            (KEY, key.as_bytes().to_vec()),
+            (AUTHORITIES, issued.bundle().into_bytes()),
+            (ISSUED, state),
+        ];
+        secret.metadata.name = Some(self.secret.clone());
+        secret.type_.get_or_insert_with(|| "kubernetes.io/tls".to_owned());
+        secret.data = Some(data.map(|(key, value)| (key.to_owned(), ByteString(value))).into());
+        Ok(secret)
+    }
+}
+
+/// What was issued before; nothing if the Secret was written by something else.
+fn read_issued(secret: &Secret) -> Issued {
+    let stored = secret.data.as_ref().and_then(|data| data.get(ISSUED));
+    stored.and_then(|stored| serde_json::from_slice(&stored.0).ok()).unwrap_or_default()
+}
+
+/// Creates an object, or replaces exactly the version that was read.
+async fn write<K>(api: &Api<K>, name: &str, object: &K, is_new: bool) -> Result<K, kube::Error>
+where
+    K: kube::Resource + Clone + std::fmt::Debug + serde::Serialize + serde::de::DeserializeOwned,
+{
+    let params = PostParams::default();
+    if is_new { api.create(&params, object).await } else { api.replace(name, &params, object).await }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the validity of certificates is in wall-clock time")]
+fn now() -> Timestamp {
+    Timestamp::now()
+}
