@@ -2,10 +2,12 @@
 
 use crate::machine::{Machine, Parameters};
 use crate::messages::{Answer, Basis, BatchId, Begin, Heartbeat, ReplicaId, Status};
+use crate::ownership::Ownership;
 use crate::timing::{Timing, TimingError};
 use crate::{Expectations, Unavailable};
-use futures::FutureExt;
 use futures::future::BoxFuture;
+use futures::stream::{self, BoxStream};
+use futures::{FutureExt, StreamExt};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -56,9 +58,15 @@ impl Expectations for Embedded {
     }
 
     /// The only member owns everything.
-    fn owns(&self, _cluster_key: &str) -> bool {
-        true
+    fn ownership(&self) -> Ownership {
+        Ownership::All
     }
+
+    fn ownership_changes(&self) -> BoxStream<'static, ()> {
+        stream::pending().boxed()
+    }
+
+    fn report_clusters(&self, _cluster_keys: Vec<String>) {}
 
     fn timing(&self) -> Timing {
         self.timing
@@ -140,7 +148,7 @@ mod tests {
         let service = embedded(&seconds);
         seconds.fetch_add(86_400, Ordering::Relaxed);
         assert_eq!(service.status().unwrap().membership.live, [ReplicaId::from(REPLICA)]);
-        assert!(service.owns("slurm/any"));
+        assert!(service.ownership().owns("slurm/any"));
         assert_eq!(service.timing(), Timing::default());
         let answer = begin(&service, request("r-1", 1, None, Ops::default()));
         assert!(matches!(answer, Answer::NotOwner(_)), "{answer:?}");

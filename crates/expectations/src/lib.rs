@@ -5,8 +5,12 @@
 //! the effects of all earlier batches, and within budgets shared by all replicas.
 //!
 //! [`Machine`] is the state machine of the service, without clock and I/O. [`Embedded`] runs it inside the only active
-//! replica. [`BatchClock`] is the deadline of a batch on its holder's clock.
+//! replica; the binary of this crate runs it as a service, which [`client::Client`] calls. [`BatchClock`] is the deadline
+//! of a batch on its holder's clock.
 
+#[cfg(feature = "client")]
+pub mod client;
+pub mod convert;
 mod embedded;
 mod machine;
 mod messages;
@@ -22,11 +26,12 @@ pub use messages::{
     Answer, Basis, BatchId, Begin, Counters, Epoch, Granted, Heartbeat, Membership, NodeSetName, OpenBatch,
     Ops, ReplicaId, Status, Wait, WaitReason, WaitingNodeSet,
 };
-pub use ownership::owner_of;
+pub use ownership::{Ownership, owner_of};
 pub use replica::BatchClock;
 pub use timing::{BelowMinimum, Timing, TimingError};
 
 use futures::future::BoxFuture;
+use futures::stream::BoxStream;
 use std::error::Error;
 
 /// The expectations service as a replica calls it, in its own process or over the network.
@@ -38,8 +43,14 @@ pub trait Expectations: Send + Sync {
     /// the service does not know the batch (any more). Safe to repeat.
     fn done(&self, batch: BatchId) -> BoxFuture<'_, Result<Option<Basis>, Unavailable>>;
 
-    /// Whether this replica owns the NodeSets of a cluster, by the last membership it received.
-    fn owns(&self, cluster_key: &str) -> bool;
+    /// What this replica may work on, by the last membership it received.
+    fn ownership(&self) -> Ownership;
+
+    /// An item after every change of [`ownership`](Self::ownership). Changes in quick succession may share one.
+    fn ownership_changes(&self) -> BoxStream<'static, ()>;
+
+    /// Tells the service which clusters this replica works on, for people who ask it.
+    fn report_clusters(&self, cluster_keys: Vec<String>);
 
     /// The timing constants that holder and service must agree on.
     fn timing(&self) -> Timing;

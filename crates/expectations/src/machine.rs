@@ -175,6 +175,11 @@ impl Machine {
         self.stopping && self.epoch_half_open_until <= self.now && self.records.all_settled()
     }
 
+    /// Time until the half-open time at the start of the epoch ends, as of the last call.
+    pub fn half_open_left(&self) -> Duration {
+        self.epoch_half_open_until.saturating_sub(self.now)
+    }
+
     /// Advances the time: batches run out, half-open times end, records and places expire. Time never goes back.
     fn advance(&mut self, now: Duration) {
         self.now = self.now.max(now);

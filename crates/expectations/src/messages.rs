@@ -25,6 +25,13 @@ impl<T: Into<Arc<str>>> From<T> for ReplicaId {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(Arc<str>);
 
+impl Epoch {
+    /// The identity as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
 impl<T: Into<Arc<str>>> From<T> for Epoch {
     fn from(text: T) -> Self {
         Self(text.into())
@@ -179,6 +186,8 @@ pub struct Status {
     pub open: Vec<OpenBatch>,
     /// NodeSets that were answered `Wait` and are expected to retry, by name.
     pub waiting: Vec<WaitingNodeSet>,
+    /// Time until the half-open time at the start of the epoch ends.
+    pub half_open_left: Duration,
     /// Events of this epoch.
     pub counters: Counters,
 }

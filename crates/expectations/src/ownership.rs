@@ -3,6 +3,39 @@
 
 use crate::messages::ReplicaId;
 use crate::stable_hash::stable_hash;
+use std::sync::Arc;
+
+/// What a replica may work on now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ownership {
+    /// Every cluster: no other replica is active.
+    All,
+    /// The clusters that these members give to the replica.
+    Shared {
+        /// The replica that asks.
+        replica: ReplicaId,
+        /// The live replicas, as far as this one knows; empty before the first membership.
+        members: Arc<[ReplicaId]>,
+        /// Whether the service has this replica in its membership right now. If not, another replica may have taken over
+        /// its clusters.
+        is_joined: bool,
+    },
+}
+
+impl Ownership {
+    /// Whether the replica works on the NodeSets of a cluster.
+    pub fn owns(&self, cluster_key: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Shared { replica, members, .. } => owner_of(cluster_key, members.as_ref()) == Some(replica),
+        }
+    }
+
+    /// Whether no other replica can have taken over the clusters of this one.
+    pub fn is_joined(&self) -> bool {
+        matches!(self, Self::All | Self::Shared { is_joined: true, .. })
+    }
+}
 
 /// The live replica that owns a cluster key, by rendezvous hashing; `None` if no replica is live.
 pub fn owner_of<'a>(

@@ -17,6 +17,7 @@ impl Machine {
             waiting: waiting
                 .filter_map(|(nodeset, record)| waiting_nodeset(nodeset, record, self.now))
                 .collect(),
+            half_open_left: self.half_open_left(),
             counters: self.event_counts.0,
         }
     }
