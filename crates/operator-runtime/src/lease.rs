@@ -7,7 +7,8 @@
 //!
 //! Every write to the Lease carries the resourceVersion that was read, so of two candidates one gets 409. Clocks of
 //! different hosts are not compared: a Lease has expired when a candidate observed it unchanged for its duration on its
-//! own clock. The holder stops when it could not renew for a while, before the Lease expires ([`LeaseTiming`]). Candidates watch the Lease, so that they know of a renewal at once and take over as soon as it expires.
+//! own clock. The holder stops when it could not renew for a while, before the Lease expires ([`LeaseTiming`]).
+//! Candidates watch the Lease, so that they know of a renewal at once and take over as soon as it expires.
 //!
 //! A container that was restarted in its pod takes over from its predecessor at once: kubelet starts a container when
 //! the one before it has ended.
@@ -168,11 +169,14 @@ pub struct Leadership {
 /// How long a holder may act as such. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Term {
-    /// When the last successful renewal was sent, in nanoseconds since the machine was started.
+    /// When the last successful renewal was sent, in nanoseconds since the machine was started; [`ENDED`] after its end.
     renewed: Arc<AtomicU64>,
     /// How long it lasts after a renewal.
     length: Duration,
 }
+
+/// The time of the last renewal of a term that was ended.
+const ENDED: u64 = u64::MAX;
 
 impl Term {
     fn new(renewed: Duration, length: Duration) -> Self {
@@ -182,14 +186,19 @@ impl Term {
     }
 
     fn extend(&self, renewed: Duration) {
-        self.renewed.store(u64::try_from(renewed.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.renewed.store(u64::try_from(renewed.as_nanos()).unwrap_or(u64::MAX), Ordering::Release);
+    }
+
+    /// Ends it now: the Lease is lost, or about to be released.
+    fn end(&self) {
+        self.renewed.store(ENDED, Ordering::Release);
     }
 
     /// Whether the holder may act at this time since the machine was started: the last successful renewal was sent less
     /// than the renew deadline before. No other process can hold the Lease then.
     pub fn covers(&self, now: Duration) -> bool {
-        let renewed = Duration::from_nanos(self.renewed.load(Ordering::Relaxed));
-        now < renewed.saturating_add(self.length)
+        let renewed = self.renewed.load(Ordering::Acquire);
+        renewed != ENDED && now < Duration::from_nanos(renewed).saturating_add(self.length)
     }
 }
 
@@ -302,6 +311,10 @@ impl Leadership {
         let lost = loop {
             sleep(retry_period).await;
             let (started, sent) = (Instant::now(), since_boot());
+            // After a pause of the process a renewal could succeed, and make candidates wait for a holder that stops.
+            if !self.term.covers(sent) {
+                break Lost::NotRenewed(renew_deadline);
+            }
             match timeout_at(self.renewed + renew_deadline, self.renew()).await {
                 Ok(Ok(None)) => {
                     self.renewed = started;
@@ -313,6 +326,7 @@ impl Leadership {
             }
         };
         METRICS.leading.set(0);
+        self.term.end();
         lost
     }
 
@@ -343,9 +357,11 @@ impl Leadership {
         }
     }
 
-    /// Releases the Lease, so that another process need not wait until it expires. The next holder finds the message.
+    /// Ends the term and releases the Lease, so that another process need not wait until it expires. The next holder
+    /// finds the message.
     pub async fn release(self, message: Option<&str>) {
         METRICS.leading.set(0);
+        self.term.end();
         let lease = &self.elector.name;
         match timeout(self.elector.timing.retry_period, self.try_release(message)).await {
             Ok(Ok(())) => info!(lease, message, "Released the Lease"),
@@ -403,14 +419,15 @@ mod tests {
 
     #[test]
     fn term_ends_a_while_after_the_last_renewal_was_sent() {
-        let (sent, length, tick) =
-            (Duration::from_secs(1_000), Duration::from_secs(10), Duration::from_millis(1));
+        let (sent, length) = (Duration::from_secs(1_000), Duration::from_secs(10));
         let term = Term::new(sent, length);
         assert!(term.covers(sent));
-        assert!(term.covers(sent + length - tick));
+        assert!(term.covers(sent + Duration::from_millis(9_999)));
         assert!(!term.covers(sent + length));
         term.extend(sent + Duration::from_secs(2));
         assert!(term.covers(sent + length));
+        term.end();
+        assert!(!term.covers(sent));
     }
 
     #[rstest]
@@ -436,7 +453,7 @@ mod tests {
         let refused = timing.check().map_err(|error: LeaseTimingError| error.to_string()).err();
         match error {
             Some(error) => {
-                assert!(refused.as_ref().is_some_and(|text| text.starts_with(error)), "{refused:?}")
+                assert!(refused.as_ref().is_some_and(|text| text.starts_with(error)), "{refused:?}");
             }
             None => assert_eq!(refused, None),
         }

@@ -64,11 +64,6 @@ impl ServingCertificate {
         config.alpn_protocols = protocols.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
         config
     }
-
-    /// Whether there is a certificate.
-    pub fn is_loaded(&self) -> bool {
-        self.current.load().is_some()
-    }
 }
 
 impl ResolvesServerCert for ServingCertificate {
@@ -82,6 +77,7 @@ mod tests {
     use super::issue::{Issued, Names};
     use super::{CertificateError, ServingCertificate};
     use jiff::Timestamp;
+    use std::sync::Arc;
 
     fn issued() -> Issued {
         let names = Names::new(["localhost".to_owned()]);
@@ -92,10 +88,11 @@ mod tests {
     fn certificate_is_replaced_only_by_a_valid_one() {
         let certificate = ServingCertificate::default();
         let (first, second) = (issued(), issued());
-        assert!(!certificate.is_loaded());
+        assert!(certificate.current.load().is_none());
         let (chain, key) = first.serving().unwrap();
         certificate.replace(chain.as_bytes(), key.as_bytes()).unwrap();
-        let loaded = certificate.current.load_full();
+        let loaded = certificate.current.load_full().unwrap();
+        let is_same = || Arc::ptr_eq(&certificate.current.load_full().unwrap(), &loaded);
 
         let (other_chain, other_key) = second.serving().unwrap();
         let mixed = certificate.replace(chain.as_bytes(), other_key.as_bytes());
@@ -104,9 +101,9 @@ mod tests {
         assert!(matches!(empty, Err(CertificateError::Empty)), "{empty:?}");
         let broken = certificate.replace(chain.as_bytes(), b"no key");
         assert!(matches!(broken, Err(CertificateError::Pem { part: "tls.key", .. })), "{broken:?}");
-        assert!(std::ptr::eq(&**certificate.current.load().as_ref().unwrap(), &**loaded.as_ref().unwrap()));
+        assert!(is_same());
 
         certificate.replace(other_chain.as_bytes(), other_key.as_bytes()).unwrap();
-        assert!(!std::ptr::eq(&**certificate.current.load().as_ref().unwrap(), &**loaded.as_ref().unwrap()));
+        assert!(!is_same());
     }
 }

@@ -48,7 +48,7 @@ pub struct Issued {
 #[serde(rename_all = "camelCase")]
 struct Certificate {
     common_name: String,
-    certificate: String,
+    pem: String,
     key: String,
     not_before: Timestamp,
     not_after: Timestamp,
@@ -114,12 +114,12 @@ impl Issued {
     /// Certificate and key of the server, as PEM.
     pub fn serving(&self) -> Option<(&str, &str)> {
         let Leaf { certificate, .. } = self.leaf.as_ref()?;
-        Some((&certificate.certificate, &certificate.key))
+        Some((&certificate.pem, &certificate.key))
     }
 
     /// The certificates of all authorities, as PEM, for clients.
     pub fn bundle(&self) -> String {
-        self.authorities.iter().map(|authority| authority.certificate.as_str()).collect()
+        self.authorities.iter().map(|authority| authority.pem.as_str()).collect()
     }
 }
 
@@ -128,8 +128,8 @@ fn make_authority(now: Timestamp) -> Result<Certificate, rcgen::Error> {
     let (not_before, not_after) = (now - BACKDATED, now + AUTHORITY_LIFETIME);
     let params = authority_params(&common_name, not_before, not_after)?;
     let key = KeyPair::generate()?;
-    let certificate = params.self_signed(&key)?.pem();
-    Ok(Certificate { common_name, certificate, key: key.serialize_pem(), not_before, not_after })
+    let pem = params.self_signed(&key)?.pem();
+    Ok(Certificate { common_name, pem, key: key.serialize_pem(), not_before, not_after })
 }
 
 fn make_leaf(issuer: &Certificate, names: &Names, now: Timestamp) -> Result<Leaf, rcgen::Error> {
@@ -143,9 +143,9 @@ fn make_leaf(issuer: &Certificate, names: &Names, now: Timestamp) -> Result<Leaf
     let key = KeyPair::generate()?;
     let authority = authority_params(&issuer.common_name, issuer.not_before, issuer.not_after)?;
     let authority = Issuer::new(authority, KeyPair::from_pem(&issuer.key)?);
-    let certificate = params.signed_by(&key, &authority)?.pem();
+    let pem = params.signed_by(&key, &authority)?.pem();
     let key = key.serialize_pem();
-    let certificate = Certificate { common_name, certificate, key, not_before, not_after };
+    let certificate = Certificate { common_name, pem, key, not_before, not_after };
     Ok(Leaf { certificate, issuer: issuer.common_name.clone(), names: names.clone() })
 }
 

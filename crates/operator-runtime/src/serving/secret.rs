@@ -3,9 +3,11 @@
 use super::ServingCertificate;
 use super::issue::{Issued, Names};
 use crate::error::chain;
+use crate::ready::Gate;
 use crate::runtime::Runtime;
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use futures::StreamExt;
+use futures::stream::{self, Stream};
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -23,8 +25,8 @@ const KEY: &str = "tls.key";
 const AUTHORITIES: &str = "ca.crt";
 /// Key of the Secret with everything that was issued.
 const ISSUED: &str = "issued.json";
-/// How often certificates are looked at, at least.
-const LONGEST_PAUSE: Duration = Duration::from_hours(1);
+/// How often Secret and ConfigMap are read, at least.
+const LONGEST_PAUSE: Duration = Duration::from_mins(1);
 /// Pause after a write that failed.
 const RETRY_PAUSE: Duration = Duration::from_secs(5);
 
@@ -36,15 +38,23 @@ pub struct SecretCertificate {
 }
 
 impl SecretCertificate {
-    /// Keeps the certificate that of the Secret until shutdown. Until there is one, handshakes fail.
-    pub async fn follow(&self, runtime: &Runtime, certificate: &ServingCertificate) {
+    /// Keeps the certificate that of the Secret until shutdown. Until there is one, handshakes fail and the process is not
+    /// ready.
+    pub async fn follow(&self, runtime: &Runtime, certificate: &ServingCertificate, loaded: Gate) {
+        let mut loaded = Some(loaded);
         let secrets: Api<Secret> = Api::namespaced(runtime.client(), runtime.namespace());
         let this_secret = watcher::Config::default().fields(&format!("metadata.name={}", self.secret));
         let changes = watcher(secrets, this_secret).default_backoff().applied_objects();
         let mut changes = std::pin::pin!(changes.take_until(runtime.shutdown()));
         while let Some(change) = changes.next().await {
             match change {
-                Ok(secret) => self.load(&secret, certificate),
+                Ok(secret) => {
+                    if self.load(&secret, certificate)
+                        && let Some(loaded) = loaded.take()
+                    {
+                        loaded.open();
+                    }
+                }
                 Err(error) => {
                     warn!(secret = self.secret, error = chain(&error), "Watching the certificate failed");
                 }
@@ -52,14 +62,19 @@ impl SecretCertificate {
         }
     }
 
-    fn load(&self, secret: &Secret, certificate: &ServingCertificate) {
+    /// Whether the Secret has a certificate that can be used.
+    fn load(&self, secret: &Secret, certificate: &ServingCertificate) -> bool {
         let data = |key: &str| secret.data.as_ref().and_then(|data| data.get(key)).map(|value| &value.0);
         let empty = Vec::new();
         let (chain_pem, key) = (data(CERTIFICATE).unwrap_or(&empty), data(KEY).unwrap_or(&empty));
         match certificate.replace(chain_pem, key) {
-            Ok(()) => info!(secret = self.secret, version = secret.resource_version(), "Certificate loaded"),
+            Ok(()) => {
+                info!(secret = self.secret, version = secret.resource_version(), "Certificate loaded");
+                true
+            }
             Err(error) => {
                 warn!(secret = self.secret, error = chain(&error), "Secret has no usable certificate");
+                false
             }
         }
     }
@@ -79,6 +94,7 @@ pub struct SelfIssued {
 impl SelfIssued {
     /// Keeps Secret and ConfigMap valid until shutdown. For one process at a time; of two, the API server refuses one.
     pub async fn maintain(&self, runtime: &Runtime) {
+        let mut changes = std::pin::pin!(self.changes(runtime));
         loop {
             let pause = match self.renew(runtime).await {
                 Ok(pause) => pause.min(LONGEST_PAUSE),
@@ -93,9 +109,17 @@ impl SelfIssued {
             };
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
+                _ = changes.next() => {}
                 () = runtime.shutdown() => return,
             }
         }
+    }
+
+    /// An item after every change of Secret or ConfigMap, such as their deletion.
+    fn changes(&self, runtime: &Runtime) -> impl Stream<Item = ()> + use<> {
+        let secrets: Api<Secret> = Api::namespaced(runtime.client(), runtime.namespace());
+        let maps: Api<ConfigMap> = Api::namespaced(runtime.client(), runtime.namespace());
+        stream::select(changes(secrets, &self.secret), changes(maps, &self.config_map))
     }
 
     /// Writes what is due; returns when something is due again.
@@ -105,6 +129,10 @@ impl SelfIssued {
         let config_maps: Api<ConfigMap> = Api::namespaced(client, namespace);
         let now = now();
         let stored = secrets.get_opt(&self.secret).await.context("cannot read the Secret")?;
+        ensure!(
+            stored.as_ref().is_none_or(may_replace),
+            "the Secret has a certificate that this process did not make: delete it, or set --tls-self-issued=false"
+        );
         let before = stored.as_ref().map(read_issued).unwrap_or_default();
         let issued = before.renewed(&self.names, now).context("cannot make a certificate")?;
         // Clients know an authority before it signs: the ConfigMap comes first.
@@ -140,15 +168,34 @@ impl SelfIssued {
         ];
         secret.metadata.name = Some(self.secret.clone());
         secret.type_.get_or_insert_with(|| "kubernetes.io/tls".to_owned());
-        secret.data = Some(data.map(|(key, value)| (key.to_owned(), ByteString(value))).into());
+        let data = data.map(|(key, value)| (key.to_owned(), ByteString(value)));
+        secret.data.get_or_insert_default().extend(data);
         Ok(secret)
     }
 }
 
-/// What was issued before; nothing if the Secret was written by something else.
+/// Whether everything in the Secret was issued here. A certificate of a user or of cert-manager is not replaced.
+fn may_replace(secret: &Secret) -> bool {
+    let value = |key: &str| secret.data.as_ref().and_then(|data| data.get(key));
+    value(ISSUED).is_some() || value(CERTIFICATE).is_none_or(|certificate| certificate.0.is_empty())
+}
+
+/// What was issued before; nothing if that cannot be read.
 fn read_issued(secret: &Secret) -> Issued {
     let stored = secret.data.as_ref().and_then(|data| data.get(ISSUED));
     stored.and_then(|stored| serde_json::from_slice(&stored.0).ok()).unwrap_or_default()
+}
+
+fn changes<K>(api: Api<K>, name: &str) -> impl Stream<Item = ()> + use<K>
+where
+    K: kube::Resource + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + 'static,
+{
+    let this_one = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    watcher(api, this_one).default_backoff().filter_map(async |event| match event {
+        Ok(watcher::Event::Apply(_) | watcher::Event::Delete(_) | watcher::Event::InitDone) => Some(()),
+        // What a failed watch misses is found by its next list.
+        Ok(watcher::Event::Init | watcher::Event::InitApply(_)) | Err(_) => None,
+    })
 }
 
 /// Creates an object, or replaces exactly the version that was read.
@@ -163,4 +210,23 @@ where
 #[expect(clippy::disallowed_methods, reason = "the validity of certificates is in wall-clock time")]
 fn now() -> Timestamp {
     Timestamp::now()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::may_replace;
+    use k8s_openapi::ByteString;
+    use k8s_openapi::api::core::v1::Secret;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case::empty(&[], true)]
+    #[case::made_here(&["tls.crt", "tls.key", "issued.json"], true)]
+    #[case::other_data(&["note"], true)]
+    #[case::of_a_user(&["tls.crt", "tls.key"], false)]
+    fn certificate_of_a_user_is_not_replaced(#[case] keys: &[&str], #[case] expected: bool) {
+        let data = keys.iter().map(|key| ((*key).to_owned(), ByteString(b"value".to_vec())));
+        let secret = Secret { data: Some(data.collect()), ..Secret::default() };
+        assert_eq!(may_replace(&secret), expected);
+    }
 }
