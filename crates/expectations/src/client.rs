@@ -24,9 +24,11 @@ use futures::{FutureExt, StreamExt};
 use members::Members;
 use parking_lot::Mutex;
 pub use status::status;
+use std::collections::BTreeMap;
+use std::error::Error as _;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::sync::watch;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Channel, Uri};
@@ -66,8 +68,8 @@ pub struct Client {
 #[derive(Default)]
 struct State {
     members: Members,
-    /// Why this replica has joined no process of the service.
-    error: String,
+    /// Why this replica has joined no process of the service, by address.
+    errors: BTreeMap<SocketAddr, String>,
     /// The clusters that this replica works on.
     cluster_keys: Vec<String>,
 }
@@ -107,7 +109,20 @@ impl Client {
         {
             return Ok(leader.clone());
         }
-        Err(Unavailable(self.state.lock().error.clone().into()))
+        Err(self.not_joined())
+    }
+
+    /// Why this replica has joined no process of the service.
+    fn not_joined(&self) -> Unavailable {
+        let state = self.state.lock();
+        let errors: Vec<_> =
+            state.errors.iter().map(|(address, error)| format!("{address}: {error}")).collect();
+        let errors = if errors.is_empty() {
+            "no process of the service answered".to_owned()
+        } else {
+            errors.join("; ")
+        };
+        Unavailable(errors.into())
     }
 
     /// Takes a membership, of the epoch that was joined or of a call to it.
@@ -202,13 +217,19 @@ fn read_token(file: &Path) -> Result<MetadataValue<Ascii>, Unavailable> {
     Ok(value)
 }
 
+/// An answer that is no result, with its causes: those of a connection that failed are not in its message.
+#[expect(clippy::needless_pass_by_value, reason = "the signature that map_err needs")]
 fn unavailable(status: Status) -> Unavailable {
-    Unavailable(format!("{:?}: {}", status.code(), status.message()).into())
+    let mut parts = vec![format!("{:?}", status.code()), status.message().to_owned()];
+    let mut cause = status.source();
+    while let Some(error) = cause {
+        parts.push(error.to_string());
+        cause = error.source();
+    }
+    parts.dedup();
+    Unavailable(parts.join(": ").into())
 }
 
 fn unusable(error: InvalidMessage) -> Unavailable {
     Unavailable(Box::new(error))
 }
-
-/// How long a replica waits for the end of its Join stream after it said that it leaves.
-const LEAVE_LIMIT: Duration = Duration::from_secs(1);

@@ -163,6 +163,11 @@ impl Machine {
         }
     }
 
+    /// The version of the [membership](Self::membership).
+    pub fn membership_version(&self) -> u64 {
+        self.members.version()
+    }
+
     /// Stops granting batches, permanently.
     pub fn stop(&mut self) {
         self.stopping = true;

@@ -3,7 +3,8 @@
 mod service;
 mod status;
 
-use clap::{Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser, Subcommand};
 use operator_runtime::ProcessArgs;
 
 /// The binary's name, and that of its Lease.
@@ -35,16 +36,18 @@ async fn main() -> anyhow::Result<()> {
     match args.command {
         Some(Command::Status(args)) => status::print(args).await,
         None => {
+            if let Err(error) = args.service.check() {
+                Args::command().error(ErrorKind::ValueValidation, format!("{error:#}")).exit();
+            }
             let start = |runtime| service::start(runtime, args.service);
-            operator_runtime::run(NAME, args.process.into(), start).await
+            Box::pin(operator_runtime::run(NAME, args.process.into(), start)).await
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Args, Parser};
-    use clap::CommandFactory;
+    use super::{Args, CommandFactory, Parser};
 
     #[test]
     fn flags_are_consistent() {

@@ -3,6 +3,7 @@
 //! A process listens before it leads, so that callers learn at once that it does not. It leads at most once: when its
 //! term is over it exits, because open HTTP/2 connections would outlive a change of its readiness.
 
+mod admission;
 mod api;
 mod args;
 mod authentication;
@@ -12,21 +13,22 @@ mod metrics;
 
 pub use args::Args;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use api::{Api, BeginLimit};
 use authentication::Authenticator;
-use expectations::proto::expectations_server::ExpectationsServer;
+use axum::middleware;
+use expectations::proto::expectations_server::{ExpectationsServer, SERVICE_NAME};
 use expectations::{Clock, Limits, Machine, Parameters, Predecessor, Timing};
 use futures::StreamExt;
 use leading::{Epoch, Leading};
 use operator_runtime::lease::{Elector, Leadership};
 use operator_runtime::serving::{Names, SecretCertificate, SelfIssued, ServingCertificate};
 use operator_runtime::{Gate, Runtime, bind, since_boot};
-use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval, sleep};
+use tonic::service::Routes;
 use tonic::transport::Server;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
@@ -48,14 +50,14 @@ const MAX_HEADERS: u32 = 16 << 10;
 const MAX_STREAMS: u32 = 256;
 /// Interval of HTTP/2 pings to callers, and how long their answers may take.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
+/// Interval at which limits forget callers that are gone.
+const FORGET_PAUSE: Duration = Duration::from_secs(10);
 /// Connections that wait for the server to take them.
 const ACCEPTED: usize = 64;
 
 /// Runs the service until shutdown, or until its term is over.
 pub async fn start(runtime: Runtime, args: Args) -> anyhow::Result<()> {
-    let timing = Timing::from(&args.timing);
-    timing.check().context("the flags of the protocol contradict each other")?;
-    args.lease_timing.check().context("the flags of the election contradict each other")?;
+    args.check()?;
     let gate = runtime.ready_gate("leading");
     let epoch = Epoch::default();
     metrics::register(&epoch);
@@ -66,18 +68,17 @@ pub async fn start(runtime: Runtime, args: Args) -> anyhow::Result<()> {
         () = runtime.shutdown() => return Ok(()),
     };
     issue_certificate(&runtime, &args);
-    lead(&runtime, &args, timing, leadership, &epoch, gate, &health).await
+    lead(&runtime, &args, leadership, &epoch, gate, &health).await
 }
 
 /// Starts the gRPC server.
 async fn serve(runtime: &Runtime, args: &Args, epoch: &Epoch) -> anyhow::Result<HealthReporter> {
     let certificate = ServingCertificate::default();
-    let secret = SecretCertificate { secret: args.certificate.tls_secret.clone() };
+    let secret = SecretCertificate { secret: args.certificate.secret.clone() };
     let (following, followed) = (runtime.clone(), certificate.clone());
-    runtime.spawn("certificate", async move { secret.follow(&following, &followed).await });
-    let Some((host, port)) = args.listen_addr.host_and_port() else {
-        bail!("--listen-addr must not be 0");
-    };
+    let loaded = runtime.ready_gate("certificate");
+    runtime.spawn("certificate", async move { secret.follow(&following, &followed, loaded).await });
+    let (host, port) = args.listen_addr.host_and_port().context("--listen-addr needs a port")?;
     let listener = bind(host, port).await.with_context(|| format!("cannot listen on {host}:{port}"))?;
     info!(address = ?listener.local_addr().ok(), "gRPC server is listening");
     let (sender, receiver) = mpsc::channel(ACCEPTED);
@@ -89,23 +90,15 @@ async fn serve(runtime: &Runtime, args: &Args, epoch: &Epoch) -> anyhow::Result<
             () = shutdown => {}
         }
     });
-    let begins = NonZeroU32::new(args.limits.max_begins).context("--max-begins must not be 0")?;
-    let api = Api {
-        runtime: runtime.clone(),
-        epoch: epoch.clone(),
-        authenticator: Arc::new(Authenticator::new(runtime.no_retry_client(), &args.service_accounts)),
-        begins: BeginLimit::new(begins),
-    };
     let (health, health_service) = tonic_health::server::health_reporter();
-    health.set_not_serving::<ExpectationsServer<Api>>().await;
-    health.set_service_status("", ServingStatus::NotServing).await;
+    set_health(&health, ServingStatus::NotServing).await;
+    let routes = Routes::from(routes(runtime, args, epoch)).add_service(health_service);
     let server = Server::builder()
         .http2_keepalive_interval(Some(KEEP_ALIVE))
         .http2_keepalive_timeout(Some(KEEP_ALIVE))
         .http2_max_header_list_size(MAX_HEADERS)
         .max_concurrent_streams(MAX_STREAMS)
-        .add_service(health_service)
-        .add_service(ExpectationsServer::new(api).max_decoding_message_size(MAX_MESSAGE));
+        .add_routes(routes);
     let incoming = futures::stream::unfold(receiver, |mut receiver| async move {
         let connection = receiver.recv().await?;
         Some((Ok::<_, std::io::Error>(connection), receiver))
@@ -119,22 +112,49 @@ async fn serve(runtime: &Runtime, args: &Args, epoch: &Epoch) -> anyhow::Result<
     Ok(health)
 }
 
+/// The methods of the service, for callers that are admitted.
+fn routes(runtime: &Runtime, args: &Args, epoch: &Epoch) -> axum::Router {
+    let begins = Arc::new(BeginLimit::new(args.limits.begins));
+    let authenticator = Arc::new(Authenticator::new(runtime, &args.service_accounts));
+    let api = Api { runtime: runtime.clone(), epoch: epoch.clone(), begins: begins.clone() };
+    let (limited, stopped) = (authenticator.clone(), runtime.drained());
+    runtime.spawn("limits", async move {
+        let forgetting = async {
+            loop {
+                sleep(FORGET_PAUSE).await;
+                begins.forget_idle();
+                limited.forget_idle();
+            }
+        };
+        tokio::select! {
+            () = forgetting => {}
+            () = stopped => {}
+        }
+    });
+    let service = ExpectationsServer::new(api).max_decoding_message_size(MAX_MESSAGE);
+    let admit = middleware::from_fn_with_state(authenticator, admission::admit);
+    Routes::new(service).into_axum_router().route_layer(admit)
+}
+
+/// Sets the answer of the gRPC health protocol.
+async fn set_health(health: &HealthReporter, status: ServingStatus) {
+    health.set_service_status(SERVICE_NAME, status).await;
+    health.set_service_status("", status).await;
+}
+
 /// Makes and renews the certificate, if this process has to. Only the leader does.
 fn issue_certificate(runtime: &Runtime, args: &Args) {
     let certificate = &args.certificate;
-    if !certificate.tls_self_issued {
+    if !certificate.self_issued {
         return;
     }
-    let names = if certificate.tls_names.is_empty() {
+    let names = if certificate.names.is_empty() {
         default_names(runtime)
     } else {
-        Names::new(certificate.tls_names.iter().cloned())
+        Names::new(certificate.names.iter().cloned())
     };
-    let issued = SelfIssued {
-        secret: certificate.tls_secret.clone(),
-        config_map: certificate.tls_config_map.clone(),
-        names,
-    };
+    let issued =
+        SelfIssued { secret: certificate.secret.clone(), config_map: certificate.config_map.clone(), names };
     let runtime_of_task = runtime.clone();
     runtime.spawn("certificates", async move { issued.maintain(&runtime_of_task).await });
 }
@@ -157,7 +177,6 @@ fn default_names(runtime: &Runtime) -> Names {
 async fn lead(
     runtime: &Runtime,
     args: &Args,
-    timing: Timing,
     mut leadership: Leadership,
     epoch: &Epoch,
     gate: Gate,
@@ -172,18 +191,17 @@ async fn lead(
     info!(epoch = id, ?predecessor, "Leading");
     let parameters = Parameters {
         epoch: id.into(),
-        timing,
-        limits: Limits { creates: args.limits.max_creates, deletes: args.limits.max_deletes },
+        timing: Timing::from(&args.timing),
+        limits: Limits { creates: args.limits.creates, deletes: args.limits.deletes },
         predecessor,
     };
     let machine = Machine::new(parameters, clock());
     let identity = leadership.identity().to_owned();
     let leading = epoch.get_or_init(|| Leading::new(machine, leadership.term(), clock, &identity));
     gate.open();
-    health.set_serving::<ExpectationsServer<Api>>().await;
-    health.set_service_status("", ServingStatus::Serving).await;
+    set_health(health, ServingStatus::Serving).await;
     let settled = tokio::select! {
-        settled = run(runtime, leading) => settled?,
+        settled = run(runtime, leading, health) => settled?,
         lost = leadership.lost() => return Err(lost).context("lost leadership"),
     };
     leadership.release(settled.then_some(SETTLED)).await;
@@ -191,7 +209,7 @@ async fn lead(
 }
 
 /// Ticks until shutdown, then waits until everything has settled; returns whether it has.
-async fn run(runtime: &Runtime, leading: &Leading) -> anyhow::Result<bool> {
+async fn run(runtime: &Runtime, leading: &Leading, health: &HealthReporter) -> anyhow::Result<bool> {
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let ticking = async {
@@ -202,6 +220,7 @@ async fn run(runtime: &Runtime, leading: &Leading) -> anyhow::Result<bool> {
     };
     let stopping = async {
         runtime.shutdown().await;
+        set_health(health, ServingStatus::NotServing).await;
         settle(leading).await
     };
     tokio::select! {

@@ -1,14 +1,11 @@
 //! Connections to the processes of the service: one per address, always over TLS.
 
 use crate::Unavailable;
-use futures::StreamExt;
-use futures::stream::FuturesUnordered;
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
-use std::collections::{BTreeMap, BTreeSet};
-use std::error::Error;
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -41,30 +38,36 @@ impl Targets {
         Self { endpoints, ca_file }
     }
 
-    /// Resolves the hosts again, keeps the connections to addresses that are still there and drops the others.
+    /// Resolves the hosts again, keeps the connections to addresses that are still there and drops the others. A host
+    /// without an address is an error only if all are.
     pub async fn refresh(&self, channels: &mut Channels) -> Result<(), Unavailable> {
-        let unresolved = |error: io::Error| Unavailable(error.to_string().into());
-        *channels = self.resolve(std::mem::take(channels)).await.map_err(unresolved)?;
+        let (mut known, mut errors) = (std::mem::take(channels), Vec::new());
+        for endpoint in &self.endpoints {
+            if let Err(error) = self.resolve(endpoint, &mut known, channels).await {
+                errors.push(format!("{endpoint}: {error}"));
+            }
+        }
+        if channels.is_empty() {
+            return Err(Unavailable(errors.join("; ").into()));
+        }
         Ok(())
     }
 
-    async fn resolve(&self, mut channels: Channels) -> io::Result<Channels> {
-        let mut found = Channels::new();
-        for endpoint in &self.endpoints {
-            let host = endpoint.host().unwrap_or_default();
-            let port = endpoint.port_u16().unwrap_or(HTTPS_PORT);
-            // The host of an IPv6 address is in brackets.
-            let name = host.trim_matches(['[', ']']);
-            let server_name = ServerName::try_from(name.to_owned()).map_err(io::Error::other)?;
-            for address in tokio::net::lookup_host((name, port)).await? {
-                let channel = match channels.remove(&address) {
-                    Some(channel) => channel,
-                    None => self.channel(address, endpoint, server_name.clone())?,
-                };
-                found.insert(address, channel);
-            }
+    /// Adds the addresses of an endpoint, with their `known` connections.
+    async fn resolve(&self, endpoint: &Uri, known: &mut Channels, found: &mut Channels) -> io::Result<()> {
+        let host = endpoint.host().ok_or_else(|| io::Error::other("the URL has no host"))?;
+        let port = endpoint.port_u16().unwrap_or(HTTPS_PORT);
+        // The host of an IPv6 address is in brackets.
+        let name = host.trim_matches(['[', ']']);
+        let server_name = ServerName::try_from(name.to_owned()).map_err(io::Error::other)?;
+        for address in tokio::net::lookup_host((name, port)).await? {
+            let channel = match known.remove(&address) {
+                Some(channel) => channel,
+                None => self.channel(address, endpoint, server_name.clone())?,
+            };
+            found.insert(address, channel);
         }
-        Ok(found)
+        Ok(())
     }
 
     fn channel(
@@ -89,21 +92,6 @@ impl Targets {
             .keep_alive_while_idle(true);
         Ok(target.connect_with_connector_lazy(connector))
     }
-}
-
-/// The first success of concurrent attempts; if all fail, an error with all their messages.
-pub async fn first_success<T>(
-    attempts: impl Iterator<Item = impl Future<Output = Result<T, Unavailable>>>,
-) -> Result<T, Unavailable> {
-    let mut attempts: FuturesUnordered<_> = attempts.collect();
-    let mut errors = BTreeSet::new();
-    while let Some(attempt) = attempts.next().await {
-        match attempt {
-            Ok(success) => return Ok(success),
-            Err(error) => errors.insert(error.source().map(ToString::to_string).unwrap_or_default()),
-        };
-    }
-    Err(Unavailable(Vec::from_iter(errors).join("; ").into()))
 }
 
 async fn connect(

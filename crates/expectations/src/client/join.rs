@@ -2,26 +2,31 @@
 //! memberships, and starts again when the stream ends.
 
 use super::connect::Channels;
-use super::connect::first_success;
-use super::{Client, LEAVE_LIMIT, authorized, unavailable, unusable};
+use super::{Client, authorized, unavailable, unusable};
 use crate::Unavailable;
 use crate::messages::Membership;
 use crate::proto::expectations_client::ExpectationsClient;
 use crate::proto::{self, Clusters, Heartbeat};
-use futures::FutureExt;
 use futures::channel::mpsc::{Sender, channel};
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
 use std::error::Error;
 use std::future::pending;
+use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tonic::Streaming;
 use tonic::transport::Channel;
 use tracing::{info, warn};
 
-/// Pause between two attempts to find the leader.
+/// Pause between two attempts to join one process of the service.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// Longest pause between two attempts.
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+/// How long the known processes are asked before their hosts are resolved again.
+const RESOLVE_INTERVAL: Duration = Duration::from_secs(3);
+/// How long a replica waits for the end of its Join stream after it said that it leaves.
+const LEAVE_LIMIT: Duration = Duration::from_secs(1);
 /// Heartbeats that may wait for a connection to take them; more mean that it is dead.
 const WAITING_HEARTBEATS: usize = 3;
 
@@ -44,44 +49,59 @@ impl Client {
     pub async fn run(&self, leaving: impl Future<Output = ()>) {
         let mut leaving = std::pin::pin!(leaving.fuse());
         let mut channels = Channels::new();
-        let mut pause = FIRST_PAUSE;
         loop {
             let joined = tokio::select! {
                 joined = self.find_leader(&mut channels) => joined,
                 () = &mut leaving => return,
             };
-            let error = match joined {
-                Ok(joined) => {
-                    pause = FIRST_PAUSE;
-                    match self.stay(joined, &mut leaving).await {
-                        End::Left => return,
-                        End::Lost(error) => error,
-                    }
-                }
-                Err(error) => error,
-            };
-            self.record_error(&error);
+            let end = self.stay(joined, &mut leaving).await;
+            self.leader.send_replace(None);
             self.publish_ownership();
+            match end {
+                End::Left => return,
+                End::Lost(error) => warn!(error = text(&error), "Lost the expectations service"),
+            }
+        }
+    }
+
+    /// Asks all processes of the service until one accepts this replica.
+    async fn find_leader(&self, channels: &mut Channels) -> Joined {
+        let mut logged = String::new();
+        loop {
+            let joined = async {
+                self.targets.refresh(channels).await?;
+                self.state.lock().errors.retain(|address, _| channels.contains_key(address));
+                // One after the other would be too slow: a process that is stopped answers nothing.
+                let attempts =
+                    channels.iter().map(|(address, channel)| self.join_repeatedly(*address, channel));
+                let mut attempts: FuturesUnordered<_> = attempts.collect();
+                let joined = timeout(RESOLVE_INTERVAL, attempts.next()).await.ok().flatten();
+                joined.ok_or_else(|| self.not_joined())
+            };
+            let error = match joined.await {
+                Ok(joined) => return joined,
+                Err(error) => text(&error),
+            };
+            if error != logged {
+                warn!(error, "Replica has not joined the expectations service");
+                logged = error;
+            }
+            sleep(FIRST_PAUSE).await;
+        }
+    }
+
+    /// Asks one process of the service until it accepts this replica.
+    async fn join_repeatedly(&self, address: SocketAddr, channel: &Channel) -> Joined {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            match self.join(channel.clone()).await {
+                Ok(joined) => return joined,
+                Err(error) => drop(self.state.lock().errors.insert(address, text(&error))),
+            }
             // Not all replicas at the same moment.
             sleep(pause.mul_f64(0.75 + rand::random::<f64>() / 2.0)).await;
             pause = LONGEST_PAUSE.min(pause * 2);
         }
-    }
-
-    /// Logs an error once, and keeps it for the calls that wait for a leader.
-    fn record_error(&self, error: &Unavailable) {
-        let text = error.source().map(ToString::to_string).unwrap_or_default();
-        let mut state = self.state.lock();
-        if state.error != text {
-            warn!(error = text, "Replica has not joined the expectations service");
-            state.error = text;
-        }
-    }
-
-    /// Asks all processes of the service, and returns the one that accepts this replica.
-    async fn find_leader(&self, channels: &mut Channels) -> Result<Joined, Unavailable> {
-        self.targets.refresh(channels).await?;
-        first_success(channels.values().map(|channel| self.join(channel.clone()))).await
     }
 
     /// Opens the Join stream with one process of the service.
@@ -113,23 +133,23 @@ impl Client {
     async fn stay(&self, joined: Joined, leaving: &mut (impl Future<Output = ()> + Unpin)) -> End {
         let Joined { leader, mut heartbeats, mut memberships, first } = joined;
         info!(epoch = first.epoch.as_str(), "Joined the expectations service");
-        self.state.lock().error.clear();
+        self.state.lock().errors.clear();
         self.leader.send_replace(Some(leader));
         self.update_members(first);
         let mut reported = Vec::new();
         let mut ticks = interval(self.timing.heartbeat);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let end = loop {
+        loop {
             let members_change = self.members_change();
             tokio::select! {
                 message = memberships.message() => match self.take(message) {
                     Ok(()) => {}
-                    Err(error) => break End::Lost(error),
+                    Err(error) => return End::Lost(error),
                 },
                 _ = ticks.tick() => {
                     let clusters = self.changed_clusters(&mut reported);
                     if heartbeats.try_send(self.heartbeat(false, clusters)).is_err() {
-                        break End::Lost(Unavailable("the service does not take heartbeats".into()));
+                        return End::Lost(Unavailable("the service does not take heartbeats".into()));
                     }
                 }
                 () = members_change => self.publish_ownership(),
@@ -138,12 +158,10 @@ impl Client {
                     heartbeats.close_channel();
                     let ended = async { while let Ok(Some(_)) = memberships.message().await {} };
                     let _ = timeout(LEAVE_LIMIT, ended).await;
-                    break End::Left;
+                    return End::Left;
                 }
             }
-        };
-        self.leader.send_replace(None);
-        end
+        }
     }
 
     fn take(&self, message: Result<Option<proto::Membership>, tonic::Status>) -> Result<(), Unavailable> {
@@ -178,6 +196,11 @@ impl Client {
     fn heartbeat(&self, leaving: bool, clusters: Option<Clusters>) -> Heartbeat {
         Heartbeat { replica_id: self.replica.as_str().to_owned(), leaving, clusters }
     }
+}
+
+/// The cause of an error.
+fn text(error: &Unavailable) -> String {
+    error.source().map(ToString::to_string).unwrap_or_default()
 }
 
 fn ended() -> Unavailable {

@@ -32,11 +32,8 @@ impl Members {
     /// Takes a membership of the service that this replica joined. One that was overtaken by a later one is ignored.
     pub fn update(&mut self, membership: Membership, now: Duration, dead_after: Duration) {
         match &self.latest {
-            Some(latest) if latest.epoch == membership.epoch => {
-                if latest.version > membership.version {
-                    return;
-                }
-            }
+            Some(latest) if latest.epoch == membership.epoch && latest.version > membership.version => return,
+            Some(latest) if latest.epoch == membership.epoch => {}
             Some(_) => self.earlier = Some((self.live(now).to_vec(), now.saturating_add(dead_after))),
             None => {}
         }

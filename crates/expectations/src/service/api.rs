@@ -1,9 +1,7 @@
-//! The gRPC methods: authenticates callers, checks messages, calls the state machine.
+//! The gRPC methods: checks messages, and calls the state machine.
 
-use super::authentication::{Authenticator, Caller};
-use super::connections::ConnectionHandle;
-use super::leading::{Epoch, Leading, NotLeading};
-use super::metrics::observe_rpc;
+use super::authentication::Caller;
+use super::leading::{Epoch, HeartbeatError, Joined, Leading, NotLeading};
 use expectations::convert::{InvalidMessage, batch_id, cluster_keys};
 use expectations::proto::expectations_server::Expectations;
 use expectations::proto::{
@@ -18,20 +16,19 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
-use tokio::time::sleep_until;
+use tokio::time::{sleep_until, timeout};
 use tonic::{Request, Response, Status, Streaming};
-use tracing::{info, warn};
+use tracing::info;
 
 /// How long the first heartbeat of a Join stream may take.
 const FIRST_HEARTBEAT_LIMIT: Duration = Duration::from_secs(5);
 
-/// The service as callers see it.
+/// The service as callers see it. They have been [admitted](super::admission).
 pub struct Api {
     pub runtime: Runtime,
     /// Set when this process leads.
     pub epoch: Epoch,
-    pub authenticator: Arc<Authenticator>,
-    pub begins: BeginLimit,
+    pub begins: Arc<BeginLimit>,
 }
 
 /// Limits requests for batches per replica.
@@ -43,9 +40,10 @@ impl BeginLimit {
         Self(RateLimiter::keyed(Quota::per_second(per_second)))
     }
 
-    /// Drops what is kept for replicas that sent nothing for a while.
-    pub fn shrink(&self) {
+    /// Forgets replicas that sent nothing for a while.
+    pub fn forget_idle(&self) {
         self.0.retain_recent();
+        self.0.shrink_to_fit();
     }
 
     fn check(&self, replica: &ReplicaId) -> Result<(), Status> {
@@ -60,115 +58,61 @@ impl Api {
         self.epoch.get().ok_or_else(|| Status::unavailable("this process does not lead"))
     }
 
-    async fn authenticate<T>(&self, request: &Request<T>) -> Result<Caller, Status> {
-        let caller = self.authenticator.authenticate(request.metadata()).await?;
-        if let Some(connection) = request.extensions().get::<ConnectionHandle>() {
-            connection.set_authenticated();
-        }
-        Ok(caller)
-    }
-
-    async fn answer_begin(&self, request: Request<BeginRequest>) -> Result<Response<BeginResponse>, Status> {
-        self.authenticate(&request).await?;
-        let leading = self.leading()?;
-        let request = Begin::try_from(request.into_inner()).map_err(invalid)?;
-        self.begins.check(&request.batch.replica)?;
-        let answer = leading.call(|machine, now| machine.begin(&request, now)).map_err(unavailable)?;
-        if let Answer::Granted(granted) = &answer {
-            let nodeset = &request.nodeset;
-            info!(
-                batch = %request.batch,
-                namespace = &*nodeset.namespace,
-                nodeset = &*nodeset.name,
-                ?granted,
-                others = request.ops.others,
-                "Batch granted"
-            );
-        }
-        Ok(Response::new(answer.into()))
-    }
-
-    async fn answer_done(&self, request: Request<DoneRequest>) -> Result<Response<DoneResponse>, Status> {
-        self.authenticate(&request).await?;
-        let leading = self.leading()?;
-        let batch = batch_id("batch_id", request.into_inner().batch_id).map_err(invalid)?;
-        let closed = leading.call(|machine, now| machine.done(&batch, now)).map_err(unavailable)?;
-        Ok(Response::new(DoneResponse { closed: closed.map(Into::into) }))
-    }
-
-    async fn answer_status(
+    /// Takes heartbeats in the background until the stream ends; returns why it ended.
+    fn receive(
         &self,
-        request: Request<StatusRequest>,
-    ) -> Result<Response<StatusResponse>, Status> {
-        self.authenticate(&request).await?;
-        Ok(Response::new(self.leading()?.status().map_err(unavailable)?))
-    }
-
-    async fn answer_join(
-        &self,
-        request: Request<Streaming<proto::Heartbeat>>,
-    ) -> Result<Response<Memberships>, Status> {
-        let caller = self.authenticate(&request).await?;
-        let leading = self.leading()?;
-        let mut heartbeats = request.into_inner();
-        let late = |_| Status::deadline_exceeded("no heartbeat");
-        let first =
-            tokio::time::timeout(FIRST_HEARTBEAT_LIMIT, heartbeats.message()).await.map_err(late)??;
-        let first = first.ok_or_else(|| Status::invalid_argument("a heartbeat is missing"))?;
-        let replica = accept(leading, first, None)?.replica;
-        info!(replica = replica.as_str(), account = &*caller.user, "Replica joined");
+        joined: Joined,
+        heartbeats: Streaming<proto::Heartbeat>,
+        caller: &Caller,
+    ) -> oneshot::Receiver<Status> {
         let (ended, end) = oneshot::channel();
-        let (epoch, shutdown) = (self.epoch.clone(), self.runtime.shutdown());
-        let memberships = leading.memberships();
+        let (epoch, valid_until) = (self.epoch.clone(), caller.valid_until);
+        // Not already at shutdown: replicas stay members while open batches end.
+        let stopped = self.runtime.drained();
         self.runtime.spawn("join", async move {
+            let Some(leading) = epoch.get() else { return };
             let end = tokio::select! {
-                end = receive(&epoch, &replica, heartbeats) => end,
-                () = sleep_until(caller.valid_until) => Status::unauthenticated("the token has expired"),
-                // Heartbeats go on until the process ends: replicas stay members while it stops.
-                () = shutdown.then(|()| std::future::pending()) => return,
+                end = receive(leading, &joined, heartbeats) => end,
+                () = sleep_until(valid_until) => Status::unauthenticated("the token has expired"),
+                () = stopped => Status::unavailable("this process has stopped"),
             };
-            if end.code() != tonic::Code::Ok {
-                warn!(replica = replica.as_str(), reason = end.message(), "Join stream ended");
-            }
+            leading.end_stream(&joined);
+            info!(replica = joined.replica.as_str(), reason = end.message(), "Join stream ended");
             let _ = ended.send(end);
         });
-        Ok(Response::new(send_memberships(memberships, end)))
+        end
     }
 }
 
 /// Takes the heartbeats of a replica until its stream ends. The status is `Ok` if the replica left.
-async fn receive(epoch: &Epoch, replica: &ReplicaId, mut heartbeats: Streaming<proto::Heartbeat>) -> Status {
-    let Some(leading) = epoch.get() else { return unavailable(NotLeading::TermOver) };
+async fn receive(leading: &Leading, joined: &Joined, mut heartbeats: Streaming<proto::Heartbeat>) -> Status {
     loop {
-        let accepted = match heartbeats.message().await {
-            Ok(Some(heartbeat)) => accept(leading, heartbeat, Some(replica)),
+        let heartbeat = match heartbeats.message().await {
+            Ok(Some(heartbeat)) => heartbeat,
             Ok(None) => return Status::cancelled("the replica closed it"),
             Err(status) => return status,
         };
-        match accepted {
-            Ok(heartbeat) if heartbeat.leaving => {
-                info!(replica = replica.as_str(), "Replica left");
-                return Status::ok("");
-            }
-            Ok(_) => {}
+        match accept(leading, joined, heartbeat) {
+            Ok(true) => return Status::ok("the replica left"),
+            Ok(false) => {}
             Err(status) => return status,
         }
     }
 }
 
-/// Passes a heartbeat to the machine. All heartbeats of a stream have to come from one replica.
-fn accept(
-    leading: &Leading,
-    mut heartbeat: proto::Heartbeat,
-    replica: Option<&ReplicaId>,
-) -> Result<Heartbeat, Status> {
+/// Passes a heartbeat to the machine; returns whether the replica leaves. All heartbeats of a stream have to come from
+/// one replica.
+fn accept(leading: &Leading, joined: &Joined, mut heartbeat: proto::Heartbeat) -> Result<bool, Status> {
     let clusters = heartbeat.clusters.take().map(cluster_keys).transpose().map_err(invalid)?;
-    let heartbeat = Heartbeat::try_from(heartbeat).map_err(invalid)?;
-    if replica.is_some_and(|replica| *replica != heartbeat.replica) {
+    let Heartbeat { replica, leaving } = heartbeat.try_into().map_err(invalid)?;
+    if replica != joined.replica {
         return Err(Status::invalid_argument("replica_id differs from that of the first heartbeat"));
     }
-    leading.heartbeat(&heartbeat, clusters).map_err(unavailable)?;
-    Ok(heartbeat)
+    leading.heartbeat(joined, leaving, clusters).map_err(|error| match error {
+        HeartbeatError::NotLeading(error) => unavailable(error),
+        HeartbeatError::Superseded => Status::aborted(error.to_string()),
+    })?;
+    Ok(leaving)
 }
 
 type Memberships = BoxStream<'static, Result<proto::Membership, Status>>;
@@ -187,6 +131,7 @@ fn send_memberships(memberships: watch::Receiver<Membership>, end: oneshot::Rece
     stream::unfold((memberships, true), next).take_until(end).chain(last).boxed()
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "the signature that map_err needs")]
 fn invalid(error: InvalidMessage) -> Status {
     Status::invalid_argument(error.to_string())
 }
@@ -203,18 +148,49 @@ impl Expectations for Api {
         &self,
         request: Request<Streaming<proto::Heartbeat>>,
     ) -> Result<Response<Memberships>, Status> {
-        observe_rpc("Join", self.answer_join(request)).await
+        let leading = self.leading()?;
+        let caller = request.extensions().get::<Caller>().cloned();
+        let caller = caller.ok_or_else(|| Status::internal("the caller is not known"))?;
+        let mut heartbeats = request.into_inner();
+        let late = |_| Status::deadline_exceeded("no heartbeat");
+        let first = timeout(FIRST_HEARTBEAT_LIMIT, heartbeats.message()).await.map_err(late)??;
+        let first = first.ok_or_else(|| Status::invalid_argument("a heartbeat is missing"))?;
+        let Heartbeat { replica, .. } = first.clone().try_into().map_err(invalid)?;
+        let joined = leading.join(replica).map_err(unavailable)?;
+        accept(leading, &joined, first)?;
+        info!(replica = joined.replica.as_str(), account = &*caller.user, "Replica joined");
+        let memberships = leading.memberships();
+        Ok(Response::new(send_memberships(memberships, self.receive(joined, heartbeats, &caller))))
     }
 
     async fn begin(&self, request: Request<BeginRequest>) -> Result<Response<BeginResponse>, Status> {
-        observe_rpc("Begin", self.answer_begin(request)).await
+        let leading = self.leading()?;
+        let request = Begin::try_from(request.into_inner()).map_err(invalid)?;
+        self.begins.check(&request.batch.replica)?;
+        let answer = leading.call(|machine, now| machine.begin(&request, now)).map_err(unavailable)?;
+        if let Answer::Granted(granted) = &answer {
+            let nodeset = &request.nodeset;
+            info!(
+                batch = %request.batch,
+                namespace = &*nodeset.namespace,
+                nodeset = &*nodeset.name,
+                creates = granted.creates,
+                deletes = granted.deletes,
+                others = request.ops.others,
+                "Batch granted"
+            );
+        }
+        Ok(Response::new(answer.into()))
     }
 
     async fn done(&self, request: Request<DoneRequest>) -> Result<Response<DoneResponse>, Status> {
-        observe_rpc("Done", self.answer_done(request)).await
+        let leading = self.leading()?;
+        let batch = batch_id("batch_id", request.into_inner().batch_id).map_err(invalid)?;
+        let closed = leading.call(|machine, now| machine.done(&batch, now)).map_err(unavailable)?;
+        Ok(Response::new(DoneResponse { closed: closed.map(Into::into) }))
     }
 
-    async fn status(&self, request: Request<StatusRequest>) -> Result<Response<StatusResponse>, Status> {
-        observe_rpc("Status", self.answer_status(request)).await
+    async fn status(&self, _: Request<StatusRequest>) -> Result<Response<StatusResponse>, Status> {
+        Ok(Response::new(self.leading()?.status().map_err(unavailable)?))
     }
 }

@@ -1,9 +1,12 @@
 //! The flags of the service.
 
+use anyhow::{Context as _, ensure};
 use clap::ArgAction;
+use clap::builder::RangedI64ValueParser;
 use expectations::{Limits, Timing};
 use operator_runtime::lease::LeaseTiming;
 use operator_runtime::{LeaseArgs, ListenAddr, parse_duration};
+use std::num::NonZeroU32;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -35,27 +38,36 @@ pub struct Args {
     pub lease_timing: LeaseTiming,
 }
 
+impl Args {
+    /// Refuses flags that contradict each other.
+    pub fn check(&self) -> anyhow::Result<()> {
+        ensure!(self.listen_addr.host_and_port().is_some(), "--listen-addr needs a port");
+        Timing::from(&self.timing).check().context("flags of the protocol contradict each other")?;
+        self.lease_timing.check().context("flags of the leader election contradict each other")
+    }
+}
+
 /// Flags of the certificate.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Certificate")]
 #[group(skip)]
 pub struct CertificateArgs {
     /// Secret with the certificate of the server, of type kubernetes.io/tls, in the namespace of this process.
-    #[arg(long, env = "TLS_SECRET", default_value = "expectations-tls")]
-    pub tls_secret: String,
+    #[arg(long = "tls-secret", env = "TLS_SECRET", default_value = "expectations-tls")]
+    pub secret: String,
 
     /// Make and renew the certificate; false if cert-manager or a person writes the Secret.
-    #[arg(long, env = "TLS_SELF_ISSUED", action = ArgAction::Set, default_value_t = true)]
-    pub tls_self_issued: bool,
+    #[arg(long = "tls-self-issued", env = "TLS_SELF_ISSUED", action = ArgAction::Set, default_value_t = true)]
+    pub self_issued: bool,
 
     /// Names and addresses in a certificate that this process makes, separated by commas; the default are the names of a
     /// Service `expectations` in the namespace of this process, and localhost.
-    #[arg(long, env = "TLS_NAMES", value_delimiter = ',')]
-    pub tls_names: Vec<String>,
+    #[arg(long = "tls-names", env = "TLS_NAMES", value_delimiter = ',')]
+    pub names: Vec<String>,
 
     /// ConfigMap in which clients find the authorities of a certificate that this process makes.
-    #[arg(long, env = "TLS_CONFIG_MAP", default_value = "expectations-ca")]
-    pub tls_config_map: String,
+    #[arg(long = "tls-config-map", env = "TLS_CONFIG_MAP", default_value = "expectations-ca")]
+    pub config_map: String,
 }
 
 /// Limits over all replicas.
@@ -64,16 +76,20 @@ pub struct CertificateArgs {
 #[group(skip)]
 pub struct LimitArgs {
     /// Creates of pods in flight, over all replicas.
-    #[arg(long, env = "MAX_CREATES", default_value_t = Limits::default().creates)]
-    pub max_creates: u32,
+    #[arg(long = "max-creates", env = "MAX_CREATES", default_value_t = Limits::default().creates, value_parser = positive())]
+    pub creates: u32,
 
     /// Deletes of pods in flight, over all replicas.
-    #[arg(long, env = "MAX_DELETES", default_value_t = Limits::default().deletes)]
-    pub max_deletes: u32,
+    #[arg(long = "max-deletes", env = "MAX_DELETES", default_value_t = Limits::default().deletes, value_parser = positive())]
+    pub deletes: u32,
 
     /// Requests for batches per second and replica.
-    #[arg(long, env = "MAX_BEGINS", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
-    pub max_begins: u32,
+    #[arg(long = "max-begins", env = "MAX_BEGINS", default_value = "200")]
+    pub begins: NonZeroU32,
+}
+
+fn positive() -> RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(1..)
 }
 
 /// The constants of the protocol. Contradictory ones are refused.
@@ -98,7 +114,7 @@ pub struct TimingArgs {
     #[arg(long, default_value = "40s", value_parser = parse_duration)]
     pub landing_limit: Duration,
 
-    /// Slurm's MessageTimeout.
+    /// Slurm's `MessageTimeout`.
     #[arg(long, default_value = "10s", value_parser = parse_duration)]
     pub message_timeout: Duration,
 

@@ -1,37 +1,47 @@
 //! Who calls: checks ServiceAccount tokens by TokenReview, and remembers the answers.
 //!
-//! An accepted token is remembered until it expires, a refused one for a moment. Unknown tokens are reviewed at a limited
-//! rate, so that a caller without a valid token cannot make this process flood the API server.
+//! An accepted token is remembered until it expires, a refused one for a moment. The unknown tokens of one address are
+//! reviewed at a limited rate, so that a caller without a valid token neither makes this process flood the API server nor
+//! keeps others from being authenticated.
 
 use super::args::ServiceAccount;
 use super::metrics::AUTHENTICATIONS;
+use axum::http::HeaderMap;
+use axum::http::header::AUTHORIZATION;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
+use futures::FutureExt;
+use futures::future::{BoxFuture, Shared};
+use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
 use jiff::Timestamp;
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, TokenReviewStatus};
+use kube::Api;
 use kube::api::PostParams;
-use kube::{Api, Client};
+use operator_runtime::Runtime;
 use operator_runtime::error::chain;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
+use std::future::ready;
+use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tonic::Status;
-use tonic::metadata::MetadataMap;
 
 /// The audience that tokens must have been made for.
 const AUDIENCE: &str = "expectations.slinky.slurm.net";
 /// How long a refused token is remembered.
 const REFUSED_FOR: Duration = Duration::from_secs(10);
+/// How long an accepted token is remembered that does not tell when it expires.
+const UNKNOWN_EXPIRY: Duration = Duration::from_secs(10);
 /// Time limit of a TokenReview: less than that of a replica's call.
 const REVIEW_LIMIT: Duration = Duration::from_millis(1_500);
-/// Reviews per second.
-const REVIEWS: NonZeroU32 = NonZeroU32::new(50).unwrap();
+/// Reviews per second and address.
+const REVIEWS: NonZeroU32 = NonZeroU32::new(20).unwrap();
 /// How many tokens are remembered.
 const CAPACITY: usize = 1_000;
 
@@ -60,7 +70,9 @@ impl Refusal {
             Self::NoToken => Status::unauthenticated("a ServiceAccount token is missing"),
             Self::Rejected(why) => Status::unauthenticated(format!("the token was rejected: {why}")),
             Self::Forbidden(user) => Status::permission_denied(format!("{user} may not call this service")),
-            Self::TooManyReviews => Status::resource_exhausted("too many unknown tokens"),
+            Self::TooManyReviews => {
+                Status::resource_exhausted("too many unknown tokens from this address: repeat the call later")
+            }
             Self::ReviewFailed(why) => Status::unavailable(format!("the token could not be reviewed: {why}")),
         }
     }
@@ -79,23 +91,36 @@ impl Refusal {
 
 /// Checks tokens.
 pub struct Authenticator {
+    runtime: Runtime,
     reviews: Api<TokenReview>,
     /// User names of the accounts that may call.
     users: Vec<String>,
-    known: Mutex<Known>,
-    rate: DefaultDirectRateLimiter,
+    tokens: Mutex<Tokens>,
+    rate: DefaultKeyedRateLimiter<IpAddr>,
 }
+
+type Outcome = Result<Caller, Refusal>;
+
+#[derive(Default)]
+struct Tokens {
+    known: Known,
+    /// Reviews in progress, so that calls that arrive together share one.
+    under_review: BTreeMap<Hash, Shared<BoxFuture<'static, Outcome>>>,
+}
+
+/// The SHA-256 of a token.
+type Hash = [u8; 32];
 
 /// What is remembered of tokens, by their hash.
 #[derive(Debug, Default)]
-struct Known(BTreeMap<[u8; 32], (Result<Caller, Refusal>, Instant)>);
+struct Known(BTreeMap<Hash, (Outcome, Instant)>);
 
 impl Known {
-    fn get(&self, token: &[u8; 32], now: Instant) -> Option<Result<Caller, Refusal>> {
+    fn get(&self, token: &Hash, now: Instant) -> Option<Outcome> {
         self.0.get(token).filter(|(_, until)| now < *until).map(|(outcome, _)| outcome.clone())
     }
 
-    fn insert(&mut self, token: [u8; 32], outcome: Result<Caller, Refusal>, now: Instant) {
+    fn insert(&mut self, token: Hash, outcome: Outcome, now: Instant) {
         let until = match &outcome {
             Ok(caller) => caller.valid_until,
             Err(_) => now + REFUSED_FOR,
@@ -114,38 +139,70 @@ impl Known {
 }
 
 impl Authenticator {
-    /// Accepts tokens of these accounts. The client must not retry requests.
-    pub fn new(client: Client, accounts: &[ServiceAccount]) -> Self {
+    /// Accepts tokens of these accounts.
+    pub fn new(runtime: &Runtime, accounts: &[ServiceAccount]) -> Self {
         Self {
-            reviews: Api::all(client),
+            runtime: runtime.clone(),
+            reviews: Api::all(runtime.no_retry_client()),
             users: accounts.iter().map(ServiceAccount::user).collect(),
-            known: Mutex::default(),
-            rate: RateLimiter::direct(Quota::per_second(REVIEWS)),
+            tokens: Mutex::default(),
+            rate: RateLimiter::keyed(Quota::per_second(REVIEWS)),
         }
     }
 
-    /// The caller with the token in this metadata.
-    pub async fn authenticate(&self, metadata: &MetadataMap) -> Result<Caller, Status> {
-        let outcome = self.check(metadata).await;
+    /// Forgets addresses that sent no unknown token for a while.
+    pub fn forget_idle(&self) {
+        self.rate.retain_recent();
+        self.rate.shrink_to_fit();
+    }
+
+    /// The caller with the token in these headers, at this address.
+    pub async fn authenticate(self: &Arc<Self>, headers: &HeaderMap, peer: IpAddr) -> Result<Caller, Status> {
+        let outcome = self.check(headers, peer).await;
         AUTHENTICATIONS.count(outcome.as_ref().map_or_else(Refusal::outcome, |_| "accepted"));
         outcome.map_err(|refusal| refusal.status())
     }
 
-    async fn check(&self, metadata: &MetadataMap) -> Result<Caller, Refusal> {
-        let token = bearer_token(metadata).ok_or(Refusal::NoToken)?;
-        let hash: [u8; 32] = Sha256::digest(token).into();
-        if let Some(known) = self.known.lock().get(&hash, Instant::now()) {
-            return known;
-        }
-        self.rate.check().map_err(|_| Refusal::TooManyReviews)?;
-        let outcome = self.review(token).await;
-        if !matches!(outcome, Err(Refusal::ReviewFailed(_))) {
-            self.known.lock().insert(hash, outcome.clone(), Instant::now());
-        }
-        outcome
+    async fn check(self: &Arc<Self>, headers: &HeaderMap, peer: IpAddr) -> Outcome {
+        let token = bearer_token(headers).ok_or(Refusal::NoToken)?;
+        let hash: Hash = Sha256::digest(token).into();
+        self.known_or_reviewed(hash, token, peer)?.await
     }
 
-    async fn review(&self, token: &str) -> Result<Caller, Refusal> {
+    /// The outcome of a review: an earlier one, one in progress, or a new one.
+    fn known_or_reviewed(
+        self: &Arc<Self>,
+        hash: Hash,
+        token: &str,
+        peer: IpAddr,
+    ) -> Result<Shared<BoxFuture<'static, Outcome>>, Refusal> {
+        let mut tokens = self.tokens.lock();
+        if let Some(known) = tokens.known.get(&hash, Instant::now()) {
+            return Ok(ready(known).boxed().shared());
+        }
+        if let Some(review) = tokens.under_review.get(&hash) {
+            return Ok(review.clone());
+        }
+        self.rate.check_key(&peer).map_err(|_| Refusal::TooManyReviews)?;
+        let (this, token) = (self.clone(), token.to_owned());
+        // A task, so that it ends even if all its callers are gone.
+        let (sender, outcome) = oneshot::channel();
+        self.runtime.spawn("token review", async move {
+            let outcome = this.review(&token).await;
+            let mut tokens = this.tokens.lock();
+            tokens.under_review.remove(&hash);
+            if !matches!(outcome, Err(Refusal::ReviewFailed(_))) {
+                tokens.known.insert(hash, outcome.clone(), Instant::now());
+            }
+            let _ = sender.send(outcome);
+        });
+        let aborted = |_| Err(Refusal::ReviewFailed("this process stops".to_owned()));
+        let review = outcome.map(move |outcome| outcome.unwrap_or_else(aborted)).boxed().shared();
+        tokens.under_review.insert(hash, review.clone());
+        Ok(review)
+    }
+
+    async fn review(&self, token: &str) -> Outcome {
         let spec = TokenReviewSpec { token: token.to_owned(), audiences: Some(vec![AUDIENCE.to_owned()]) };
         let review = TokenReview { spec, ..TokenReview::default() };
         let params = PostParams::default();
@@ -154,7 +211,7 @@ impl Authenticator {
         let answer = answer.map_err(|error| Refusal::ReviewFailed(chain(&error)))?;
         let user = accepted_user(answer.status.unwrap_or_default(), &self.users)?;
         let left = expiry(token).map(|expiry| expiry.duration_since(now()));
-        let left = left.and_then(|left| Duration::try_from(left).ok()).unwrap_or(REFUSED_FOR);
+        let left = left.and_then(|left| Duration::try_from(left).ok()).unwrap_or(UNKNOWN_EXPIRY);
         Ok(Caller { user: user.into(), valid_until: Instant::now() + left })
     }
 }
@@ -171,8 +228,8 @@ fn accepted_user(review: TokenReviewStatus, users: &[String]) -> Result<String, 
     if users.contains(&user) { Ok(user) } else { Err(Refusal::Forbidden(user)) }
 }
 
-fn bearer_token(metadata: &MetadataMap) -> Option<&str> {
-    let value = metadata.get("authorization")?.to_str().ok()?;
+fn bearer_token(headers: &HeaderMap) -> Option<&str> {
+    let value = headers.get(AUTHORIZATION)?.to_str().ok()?;
     let (scheme, token) = value.split_once(' ')?;
     let token = token.trim();
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
@@ -199,6 +256,7 @@ mod tests {
     use super::{
         AUDIENCE, CAPACITY, Caller, Known, REFUSED_FOR, Refusal, accepted_user, bearer_token, expiry,
     };
+    use axum::http::HeaderMap;
     use base64::Engine as _;
     use base64::engine::general_purpose::URL_SAFE_NO_PAD;
     use jiff::Timestamp;
@@ -207,7 +265,6 @@ mod tests {
     use serde_json::{Value, json};
     use std::time::Duration;
     use tokio::time::Instant;
-    use tonic::metadata::MetadataMap;
 
     const USER: &str = "system:serviceaccount:slinky:nodesets";
 
@@ -249,9 +306,9 @@ mod tests {
     #[case("Bearer ", None)]
     #[case("abc", None)]
     fn token_is_that_of_the_bearer_scheme(#[case] header: &str, #[case] token: Option<&str>) {
-        let mut metadata = MetadataMap::new();
-        metadata.insert("authorization", header.parse().unwrap());
-        assert_eq!(bearer_token(&metadata), token);
+        let mut headers = HeaderMap::new();
+        headers.insert("authorization", header.parse().unwrap());
+        assert_eq!(bearer_token(&headers), token);
     }
 
     #[test]
@@ -265,7 +322,7 @@ mod tests {
     #[test]
     fn accepted_tokens_are_remembered_until_they_expire_and_refused_ones_for_a_moment() {
         let (mut known, now) = (Known::default(), Instant::now());
-        let until = now + Duration::from_secs(3_600);
+        let until = now + Duration::from_hours(1);
         let caller = Caller { user: USER.into(), valid_until: until };
         known.insert([1; 32], Ok(caller.clone()), now);
         known.insert([2; 32], Err(Refusal::NoToken), now);
@@ -279,7 +336,7 @@ mod tests {
     #[test]
     fn refused_tokens_never_displace_accepted_ones() {
         let (mut known, now) = (Known::default(), Instant::now());
-        let caller = Caller { user: USER.into(), valid_until: now + Duration::from_secs(3_600) };
+        let caller = Caller { user: USER.into(), valid_until: now + Duration::from_hours(1) };
         known.insert([255; 32], Ok(caller.clone()), now);
         for number in 0..u32::try_from(CAPACITY).unwrap() * 3 {
             let mut token = [0; 32];

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use rustls::ServerConfig;
 use std::collections::VecDeque;
 use std::io;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,6 +19,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
@@ -44,11 +46,13 @@ pub async fn accept(listener: TcpListener, tls: Arc<ServerConfig>, sender: mpsc:
         }
     };
     let accepting = async {
+        let mut handshakes = JoinSet::new();
         while !sender.is_closed() {
+            while handshakes.try_join_next().is_some() {}
             match listener.accept().await {
-                Ok((stream, _)) => {
-                    let handle = waiting.add(Instant::now());
-                    tokio::spawn(handshake(stream, acceptor.clone(), handle, sender.clone()));
+                Ok((stream, peer)) => {
+                    let handle = waiting.add(peer.ip().to_canonical(), Instant::now());
+                    handshakes.spawn(handshake(stream, acceptor.clone(), handle, sender.clone()));
                 }
                 Err(error) => {
                     warn!(%error, "Accepting a connection failed");
@@ -92,8 +96,9 @@ async fn handshake(
 struct Waiting(Mutex<VecDeque<(Instant, ConnectionHandle)>>);
 
 impl Waiting {
-    fn add(&self, now: Instant) -> ConnectionHandle {
-        let handle = ConnectionHandle::default();
+    fn add(&self, peer: IpAddr, now: Instant) -> ConnectionHandle {
+        let handle =
+            ConnectionHandle { peer, authenticated: Arc::default(), closed: CancellationToken::new() };
         let mut waiting = self.0.lock();
         if waiting.len() >= PLACES {
             waiting.retain(|(_, handle)| handle.is_waiting());
@@ -119,13 +124,19 @@ impl Waiting {
 }
 
 /// Whether the caller of a connection has proved who it is. Clones share it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct ConnectionHandle {
+    peer: IpAddr,
     authenticated: Arc<AtomicBool>,
     closed: CancellationToken,
 }
 
 impl ConnectionHandle {
+    /// The address of the caller.
+    pub fn peer(&self) -> IpAddr {
+        self.peer
+    }
+
     /// Lets the connection live.
     pub fn set_authenticated(&self) {
         self.authenticated.store(true, Ordering::Relaxed);
@@ -212,13 +223,17 @@ impl AsyncWrite for Connection {
 #[cfg(test)]
 mod tests {
     use super::{PLACES, SILENCE_LIMIT, Waiting};
+    use std::net::{IpAddr, Ipv4Addr};
     use std::time::Duration;
     use tokio::time::Instant;
+
+    const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
     #[test]
     fn silent_connection_is_closed_after_its_time_and_others_are_not() {
         let (waiting, now) = (Waiting::default(), Instant::now());
-        let (silent, known, later) = (waiting.add(now), waiting.add(now), waiting.add(now + SILENCE_LIMIT));
+        let (silent, known, later) =
+            (waiting.add(PEER, now), waiting.add(PEER, now), waiting.add(PEER, now + SILENCE_LIMIT));
         known.set_authenticated();
         waiting.close_silent(now + SILENCE_LIMIT - Duration::from_millis(1));
         assert!(!silent.closed.is_cancelled());
@@ -231,9 +246,9 @@ mod tests {
     #[test]
     fn oldest_silent_connection_makes_room_for_the_next() {
         let (waiting, now) = (Waiting::default(), Instant::now());
-        let known = waiting.add(now);
+        let known = waiting.add(PEER, now);
         known.set_authenticated();
-        let silent: Vec<_> = (0..PLACES * 2).map(|_| waiting.add(now)).collect();
+        let silent: Vec<_> = (0..PLACES * 2).map(|_| waiting.add(PEER, now)).collect();
         assert!(!known.closed.is_cancelled());
         let open: Vec<_> = silent.iter().map(|handle| !handle.closed.is_cancelled()).collect();
         assert_eq!(open, [vec![false; PLACES], vec![true; PLACES]].concat());

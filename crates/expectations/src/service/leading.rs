@@ -11,6 +11,7 @@ use std::fmt::{self, Debug, Formatter};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
+use tracing::info;
 
 /// The epoch that this process leads.
 pub struct Leading {
@@ -25,8 +26,24 @@ pub struct Leading {
 
 struct State {
     machine: Machine,
-    /// The clusters that replicas work on.
-    clusters: BTreeMap<ReplicaId, Vec<String>>,
+    /// The latest Join stream of each replica that has one.
+    streams: BTreeMap<ReplicaId, Stream>,
+    /// How many Join streams there were.
+    opened: u64,
+}
+
+struct Stream {
+    number: u64,
+    /// The clusters that the replica works on.
+    clusters: Vec<String>,
+}
+
+/// The Join stream of a replica.
+#[derive(Clone, Debug)]
+pub struct Joined {
+    pub replica: ReplicaId,
+    /// Differs between streams of the same replica.
+    number: u64,
 }
 
 /// This process may not answer.
@@ -40,6 +57,17 @@ pub enum NotLeading {
     Panicked,
 }
 
+/// A heartbeat that does not count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HeartbeatError {
+    /// This process may not answer.
+    #[error(transparent)]
+    NotLeading(#[from] NotLeading),
+    /// It was sent before one that has been received on another stream.
+    #[error("the replica has opened another Join stream")]
+    Superseded,
+}
+
 /// The state is left out: it may be locked.
 impl Debug for Leading {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
@@ -51,7 +79,7 @@ impl Leading {
     /// The epoch of this machine, as long as the term lasts. `identity` is the holder of the Lease.
     pub fn new(machine: Machine, term: Term, clock: Clock, identity: &str) -> Self {
         let memberships = watch::Sender::new(machine.membership());
-        let state = Mutex::new(State { machine, clusters: BTreeMap::new() });
+        let state = Mutex::new(State { machine, streams: BTreeMap::new(), opened: 0 });
         Self { state, term, clock, identity: identity.to_owned(), memberships }
     }
 
@@ -67,30 +95,61 @@ impl Leading {
         if self.term.covers(now) { Ok((state, now)) } else { Err(NotLeading::TermOver) }
     }
 
-    /// Extends the membership of a replica, and stores the clusters that it works on if it reports them.
-    pub fn heartbeat(&self, heartbeat: &Heartbeat, clusters: Option<Vec<String>>) -> Result<(), NotLeading> {
+    /// Opens a Join stream. Heartbeats that are still on their way in earlier streams of the replica no longer count:
+    /// they could bring back a replica that has left.
+    pub fn join(&self, replica: ReplicaId) -> Result<Joined, NotLeading> {
+        let (mut state, _) = self.lock()?;
+        state.opened += 1;
+        let number = state.opened;
+        state.streams.insert(replica.clone(), Stream { number, clusters: Vec::new() });
+        Ok(Joined { replica, number })
+    }
+
+    /// Extends the membership of a replica or ends it, and stores the clusters that it works on if it reports them.
+    pub fn heartbeat(
+        &self,
+        joined: &Joined,
+        leaving: bool,
+        clusters: Option<Vec<String>>,
+    ) -> Result<(), HeartbeatError> {
         let (mut state, now) = self.lock()?;
-        state.machine.heartbeat(heartbeat, now);
-        if let Some(clusters) = clusters {
-            state.clusters.insert(heartbeat.replica.clone(), clusters);
+        let Some(stream) = state.streams.get_mut(&joined.replica) else {
+            return Err(HeartbeatError::Superseded);
+        };
+        if stream.number != joined.number {
+            return Err(HeartbeatError::Superseded);
         }
-        self.publish(&mut state);
+        if let Some(clusters) = clusters {
+            stream.clusters = clusters;
+        }
+        state.machine.heartbeat(&Heartbeat { replica: joined.replica.clone(), leaving }, now);
+        self.publish(&state);
         Ok(())
+    }
+
+    /// Forgets a Join stream that has ended. The replica stays a member until its time is over.
+    pub fn end_stream(&self, joined: &Joined) {
+        if let Ok((mut state, _)) = self.lock()
+            && state.streams.get(&joined.replica).is_some_and(|stream| stream.number == joined.number)
+        {
+            state.streams.remove(&joined.replica);
+        }
     }
 
     /// Removes replicas without recent heartbeats.
     pub fn tick(&self) -> Result<(), NotLeading> {
         let (mut state, now) = self.lock()?;
         state.machine.tick(now);
-        self.publish(&mut state);
+        self.publish(&state);
         Ok(())
     }
 
     /// Publishes the membership if it changed.
-    fn publish(&self, state: &mut State) {
-        let current = state.machine.membership();
-        if current.version != self.memberships.borrow().version {
-            state.clusters.retain(|replica, _| current.live.contains(replica));
+    fn publish(&self, state: &State) {
+        if state.machine.membership_version() != self.memberships.borrow().version {
+            let current = state.machine.membership();
+            let live: Vec<_> = current.live.iter().map(ReplicaId::as_str).collect();
+            info!(version = current.version, ?live, "Membership changed");
             self.memberships.send_replace(current);
         }
     }
@@ -104,7 +163,7 @@ impl Leading {
     pub fn status(&self) -> Result<StatusResponse, NotLeading> {
         let (mut state, now) = self.lock()?;
         let status = state.machine.status(now);
-        let keys: BTreeSet<&String> = state.clusters.values().flatten().collect();
+        let keys: BTreeSet<&String> = state.streams.values().flat_map(|stream| &stream.clusters).collect();
         let clusters = keys.into_iter().map(|key| proto::Cluster {
             key: key.clone(),
             owner: owner_of(key, &status.membership.live).map(|owner| owner.as_str().to_owned()),
@@ -120,7 +179,7 @@ fn status_message(status: Status, clusters: Vec<proto::Cluster>, leader: String)
         half_open_left: duration_message(status.half_open_left),
         membership: Some(status.membership.into()),
         open_batches: status.open.into_iter().map(open_batch).collect(),
-        waiting: status.waiting.into_iter().map(waiting_nodeset).collect(),
+        waiting: status.waiting.iter().map(waiting_nodeset).collect(),
         counters: counters(&status.counters),
         leader,
         clusters,
@@ -139,7 +198,7 @@ fn open_batch(batch: OpenBatch) -> proto::OpenBatch {
     }
 }
 
-fn waiting_nodeset(waiting: WaitingNodeSet) -> proto::WaitingNodeSet {
+fn waiting_nodeset(waiting: &WaitingNodeSet) -> proto::WaitingNodeSet {
     proto::WaitingNodeSet {
         namespace: waiting.nodeset.namespace.to_string(),
         name: waiting.nodeset.name.to_string(),

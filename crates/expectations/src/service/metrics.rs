@@ -8,10 +8,10 @@ use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::info::Info;
 use std::sync::LazyLock;
 use std::time::Duration;
-use tokio::time::Instant;
-use tonic::{Response, Status};
+use tonic::Code;
 
 /// Calls by method and code.
 static RPC: LazyLock<Rpc> = LazyLock::new(Rpc::new);
@@ -75,17 +75,10 @@ fn histogram() -> Histogram {
     Histogram::new([0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0, 2.0])
 }
 
-/// Measures a call.
-pub async fn observe_rpc<T>(
-    method: &'static str,
-    call: impl Future<Output = Result<Response<T>, Status>>,
-) -> Result<Response<T>, Status> {
-    let started = Instant::now();
-    let outcome = call.await;
-    let code = outcome.as_ref().err().map_or(tonic::Code::Ok, Status::code);
+/// Counts a call.
+pub fn observe_call(method: &'static str, code: Code, duration: Duration) {
     RPC.calls.get_or_create(&CallLabels { method, code: format!("{code:?}") }).inc();
-    RPC.durations.get_or_create(&MethodLabel { method }).observe(started.elapsed().as_secs_f64());
-    outcome
+    RPC.durations.get_or_create(&MethodLabel { method }).observe(duration.as_secs_f64());
 }
 
 /// Registers the metrics that are read from the state machine.
@@ -102,6 +95,9 @@ impl Collector for MachineCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> std::fmt::Result {
         let status = self.0.get().map(|leading| leading.call(expectations::Machine::status));
         let Some(Ok(status)) = status else { return Ok(()) };
+        let epoch = Info::new([("epoch", status.membership.epoch.as_str())]);
+        let help = "The epoch: every change costs a fresh view, and delays deletes unless the leader stopped in good order";
+        epoch.encode(encoder.encode_descriptor("expectations_epoch", help, None, epoch.metric_type())?)?;
         let mut gauge = |name: &str, help: &str, value: f64| {
             let gauge = ConstGauge::new(value);
             let encoder = encoder.encode_descriptor(name, help, None, gauge.metric_type())?;

@@ -87,8 +87,8 @@ mod tests {
     use prost_types::Duration;
     use serde_json::json;
 
-    fn seconds(seconds: i64) -> Option<Duration> {
-        Some(Duration { seconds, nanos: 500_000_000 })
+    fn seconds(seconds: i64) -> Duration {
+        Duration { seconds, nanos: 500_000_000 }
     }
 
     fn status() -> StatusResponse {
@@ -97,14 +97,14 @@ mod tests {
                 epoch: "8f3c".into(),
                 version: 3,
                 replica_ids: vec!["a".into(), "b".into()],
-                lease: seconds(25),
-                grace: seconds(35),
+                lease: Some(seconds(25)),
+                grace: Some(seconds(35)),
             }),
             open_batches: vec![OpenBatch {
                 namespace: "slurm".into(),
                 name: "gpu".into(),
                 batch_id: Some(BatchId { replica_id: "a".into(), counter: 17 }),
-                age: seconds(3),
+                age: Some(seconds(3)),
                 creates: 120,
                 deletes: 0,
                 others: 2,
@@ -113,7 +113,7 @@ mod tests {
                 namespace: "slurm".into(),
                 name: "cpu".into(),
                 reason: WaitReason::HalfOpen.into(),
-                age: seconds(130),
+                age: Some(seconds(130)),
             }],
             counters: vec![Counter { name: "granted".into(), value: 9 }],
             leader: "expectations-0".into(),
@@ -121,7 +121,7 @@ mod tests {
                 Cluster { key: "slurm/blue".into(), owner: Some("a".into()) },
                 Cluster { key: "slurm/red".into(), owner: None },
             ],
-            half_open_left: seconds(41),
+            half_open_left: Some(seconds(41)),
         }
     }
 
