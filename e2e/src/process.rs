@@ -32,12 +32,23 @@ impl Process {
 
     /// Starts a binary with the common flags for its addresses. Its standard error goes to the file `log`.
     pub fn start(program: impl AsRef<Path>, args: &[&str], log: &Path) -> Result<Self> {
+        Self::start_with_env(program, args, &[], log)
+    }
+
+    /// As [`Process::start`], with additional environment variables.
+    pub fn start_with_env(
+        program: impl AsRef<Path>,
+        args: &[&str],
+        env: &[(&str, &str)],
+        log: &Path,
+    ) -> Result<Self> {
         let program = program.as_ref();
         let address = free_address()?;
         let output = File::create(log).with_context(|| format!("creating {}", log.display()))?;
         let child = Command::new(program)
             .args(["--health-addr", &address.to_string(), "--metrics-addr", &address.to_string()])
             .args(args)
+            .envs(env.iter().copied())
             .stderr(output)
             .spawn()
             .with_context(|| format!("starting {}", program.display()))?;
@@ -57,9 +68,24 @@ impl Process {
         Ok((status, body.to_owned()))
     }
 
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Its log.
+    pub fn log(&self) -> Result<String> {
+        std::fs::read_to_string(&self.log).with_context(|| self.log.display().to_string())
+    }
+
     /// Sends SIGTERM.
     pub fn terminate(&self) -> Result<()> {
-        let status = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status()?;
+        self.signal("TERM")
+    }
+
+    /// Sends a signal.
+    pub fn signal(&self, name: &str) -> Result<()> {
+        let status = Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status()?;
         if !status.success() {
             bail!("kill ended with {status}");
         }
@@ -108,13 +134,22 @@ fn binary_directory() -> Result<PathBuf> {
     Ok(test.parent().and_then(Path::parent).context("the test is not in a target directory")?.to_owned())
 }
 
-fn free_address() -> Result<SocketAddr> {
+/// A local address on which no process listens.
+pub fn free_address() -> Result<SocketAddr> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
 }
 
 /// Writes a kubeconfig for the same cluster with another identity.
 pub fn kubeconfig_with_token(token: &str, path: PathBuf) -> Result<PathBuf> {
+    kubeconfig_of_pod(token, None, path)
+}
+
+/// Writes a kubeconfig for the same cluster with the identity of a service account, and its namespace.
+pub fn kubeconfig_of_pod(token: &str, namespace: Option<&str>, path: PathBuf) -> Result<PathBuf> {
     let mut config = Kubeconfig::read()?;
+    for context in config.contexts.iter_mut().filter_map(|context| context.context.as_mut()) {
+        context.namespace = namespace.map(str::to_owned).or(context.namespace.take());
+    }
     for user in &mut config.auth_infos {
         user.auth_info = Some(AuthInfo { token: Some(token.to_owned().into()), ..AuthInfo::default() });
     }
