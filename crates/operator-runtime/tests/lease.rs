@@ -9,6 +9,7 @@ use http::{Method, Request, Response, StatusCode, Uri};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Client;
 use operator_runtime::lease::{Elector, Identity, LeaseTiming, Lost};
+use operator_runtime::since_boot;
 use parking_lot::Mutex;
 use serde_json::json;
 use std::sync::Arc;
@@ -189,13 +190,19 @@ async fn holder_loses_the_lease_to_another_holder() {
     let server = Server::default();
     let mut leader = server.elector("first").acquire(|| ()).await;
     server.set_holder("second");
+    let term = leader.term();
+    assert!(term.covers(since_boot()));
     assert_eq!(within_a_minute(leader.lost()).await, Lost::Taken { holder: Some("second".into()) });
+    assert!(!term.covers(since_boot()), "a server would answer although another process leads");
 }
 
 #[tokio::test(start_paused = true)]
 async fn released_lease_is_acquired_without_a_wait() {
     let server = Server::default();
-    server.elector("first").acquire(|| ()).await.release(None).await;
+    let first = server.elector("first").acquire(|| ()).await;
+    let term = first.term();
+    first.release(None).await;
+    assert!(!term.covers(since_boot()));
     assert_eq!(server.holder(), None);
     let started = Instant::now();
     let _second = server.elector("second").acquire(|| ()).await;
