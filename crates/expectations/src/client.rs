@@ -25,7 +25,6 @@ use members::Members;
 use parking_lot::Mutex;
 pub use status::status;
 use std::collections::BTreeMap;
-use std::error::Error as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -217,17 +216,9 @@ fn read_token(file: &Path) -> Result<MetadataValue<Ascii>, Unavailable> {
     Ok(value)
 }
 
-/// An answer that is no result, with its causes: those of a connection that failed are not in its message.
 #[expect(clippy::needless_pass_by_value, reason = "the signature that map_err needs")]
 fn unavailable(status: Status) -> Unavailable {
-    let mut parts = vec![format!("{:?}", status.code()), status.message().to_owned()];
-    let mut cause = status.source();
-    while let Some(error) = cause {
-        parts.push(error.to_string());
-        cause = error.source();
-    }
-    parts.dedup();
-    Unavailable(parts.join(": ").into())
+    Unavailable(format!("{:?}: {}", status.code(), status.message()).into())
 }
 
 fn unusable(error: InvalidMessage) -> Unavailable {
