@@ -7,6 +7,7 @@ mod cluster_state;
 mod measurement;
 mod reflector;
 mod report;
+mod service;
 mod usage;
 mod workload;
 
@@ -49,8 +50,10 @@ CPU time, memory and requests are counted from the change until 5 s after it has
 
 /// Options of the bench command.
 #[derive(clap::Args)]
-#[command(after_long_help = EXPLANATION)]
+#[command(after_long_help = EXPLANATION, args_conflicts_with_subcommands = true)]
 pub struct Args {
+    #[command(subcommand)]
+    other: Option<OtherBenchmark>,
     /// Number of pods, over all NodeSets.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
     pods: u32,
@@ -72,8 +75,18 @@ pub struct Args {
     program: Option<PathBuf>,
 }
 
+/// Benchmarks of other programs.
+#[derive(clap::Subcommand)]
+enum OtherBenchmark {
+    /// Measure the expectations service.
+    Expectations(service::Args),
+}
+
 /// Creates a cluster, measures the phases and prints the results.
 pub fn run(args: &Args) -> Result<()> {
+    if let Some(OtherBenchmark::Expectations(args)) = &args.other {
+        return service::run(args);
+    }
     ensure!(
         args.nodesets <= args.pods,
         "{} pods are too few for {} NodeSets: each needs at least one",
