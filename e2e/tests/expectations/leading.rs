@@ -10,6 +10,7 @@ use futures::channel::mpsc;
 use k8s_openapi::api::core::v1::Secret;
 use rstest::rstest;
 use std::time::Duration;
+use tokio::time::timeout;
 use tonic::transport::Channel;
 use tonic::{Code, Streaming};
 use tonic_health::pb::HealthCheckRequest;
@@ -102,7 +103,7 @@ async fn two_replicas_share_the_clusters_and_take_turns() -> Result<()> {
     assert_eq!(
         leader.process.log()?.matches("Batch granted").count(),
         3,
-        "once per grant: {}",
+        "also for the repeated request: {}",
         leader.process.log()?
     );
     assert_eq!(leader.metric("expectations_batches_granted_total")?.to_string(), "2");
@@ -131,13 +132,16 @@ async fn deletes_wait_unless_the_last_leader_had_settled(#[case] is_settled: boo
 
 /// The status with which a Join stream ends.
 async fn wait_for_end(memberships: &mut Streaming<Membership>) -> Code {
-    loop {
-        match memberships.message().await {
-            Ok(Some(_)) => {}
-            Ok(None) => return Code::Ok,
-            Err(status) => return status.code(),
+    let end = async {
+        loop {
+            match memberships.message().await {
+                Ok(Some(_)) => {}
+                Ok(None) => return Code::Ok,
+                Err(status) => return status.code(),
+            }
         }
-    }
+    };
+    timeout(SOON, end).await.unwrap()
 }
 
 /// Heartbeats that are late in an old stream must not bring back a replica that has left.
