@@ -76,8 +76,7 @@ struct State {
 impl Client {
     /// A client that has joined nothing yet: see [`Client::run`].
     pub fn new(config: Config, replica: ReplicaId, clock: Clock) -> Self {
-        let ownership =
-            Ownership::Shared { replica: replica.clone(), members: Arc::default(), is_joined: false };
+        let ownership = Ownership::Shared { replica: replica.clone(), members: Arc::default(), epoch: None };
         Self {
             replica,
             clock,
@@ -132,9 +131,12 @@ impl Client {
 
     /// Publishes what this replica may work on, if that changed.
     fn publish_ownership(&self) {
-        let members = self.state.lock().members.live((self.clock)());
         let is_joined = self.leader.borrow().is_some();
-        let current = Ownership::Shared { replica: self.replica.clone(), members, is_joined };
+        let state = self.state.lock();
+        let members = state.members.live((self.clock)());
+        let epoch = state.members.epoch().filter(|_| is_joined).cloned();
+        drop(state);
+        let current = Ownership::Shared { replica: self.replica.clone(), members, epoch };
         self.ownership.send_if_modified(|published| {
             let is_changed = *published != current;
             if is_changed {

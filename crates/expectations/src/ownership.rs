@@ -1,7 +1,7 @@
 //! Which replica owns a Slurm cluster: a function of the live replicas alone, so that all of them agree without
 //! communication. A replica that joins or leaves moves only its own clusters.
 
-use crate::messages::ReplicaId;
+use crate::messages::{Epoch, ReplicaId};
 use crate::stable_hash::stable_hash;
 use std::sync::Arc;
 
@@ -16,9 +16,9 @@ pub enum Ownership {
         replica: ReplicaId,
         /// The live replicas, as far as this one knows; empty before the first membership.
         members: Arc<[ReplicaId]>,
-        /// Whether the service has this replica in its membership right now. If not, another replica may have taken over
-        /// its clusters.
-        is_joined: bool,
+        /// The epoch of the service that has this replica in its membership right now. If there is none, another replica
+        /// may have taken over its clusters.
+        epoch: Option<Epoch>,
     },
 }
 
@@ -33,7 +33,15 @@ impl Ownership {
 
     /// Whether no other replica can have taken over the clusters of this one.
     pub fn is_joined(&self) -> bool {
-        matches!(self, Self::All | Self::Shared { is_joined: true, .. })
+        matches!(self, Self::All | Self::Shared { epoch: Some(_), .. })
+    }
+
+    /// The epoch that this replica has joined.
+    pub fn epoch(&self) -> Option<&Epoch> {
+        match self {
+            Self::All => None,
+            Self::Shared { epoch, .. } => epoch.as_ref(),
+        }
     }
 }
 

@@ -3,26 +3,28 @@
 
 mod mappers;
 mod node_watch;
+mod ownership;
+mod status_fence;
 mod watches;
 
+use crate::coordination::{Backend, Coordination, Credentials};
 use crate::events::{Published, condition_events, plan_events};
-use crate::execute::{Bases, Coordination, Executor, PlannedWrites, apply_children};
+use crate::execute::{Bases, Executor, PlannedWrites, apply_children};
 use crate::mirror_runner::MirrorRunner;
 use crate::observe::{Sources, observe};
-use crate::plan::plan;
+use crate::plan::{PodMirror, plan};
 use crate::runner::Runner;
 use crate::slurm::ClusterKey;
 use crate::status::{postpone, status, status_changes_in};
-use crate::timing::{METADATA_CHECK, RECONCILE_PAUSE, remaining};
-use anyhow::Context as _;
-use expectations::{Embedded, Epoch, Limits, Parameters, Predecessor, ReplicaId, Timing};
+use crate::timing::{FOREIGN_STATUS_RETRY, METADATA_CHECK, RECONCILE_PAUSE, STATUS_PAUSE, remaining};
 use futures::channel::mpsc::unbounded;
 use jiff::Timestamp;
 use kube::ResourceExt;
 use kube::runtime::controller::Action;
 use node_watch::NodeWatch;
-use operator_runtime::{ComponentError, ObjectKey, PerObject, Requeued, Runtime, Scope, apply};
+use operator_runtime::{ComponentError, ObjectKey, PerObject, Requeued, Runtime, Scope, apply, since_boot};
 use slinky_api::v1beta1::{NodeSet, NodeSetStatus};
+use status_fence::StatusFence;
 use std::sync::Arc;
 use std::time::Duration;
 use tracing::instrument;
@@ -43,16 +45,21 @@ struct NodeSetState {
     reconciled: Option<Timestamp>,
     /// When the status was last written.
     status_written: Option<Timestamp>,
+    /// The status that this replica knows to be its own.
+    status_fence: StatusFence,
     /// Operations that were announced as Events and are not finished.
     published: Published,
 }
 
 /// Starts the controller in every namespace that is watched. `propagated_conditions` are the types of node conditions that
 /// explain a cordon.
-pub async fn start(runtime: Runtime, propagated_conditions: Vec<String>) -> anyhow::Result<()> {
-    let replica = ReplicaId::from(format!("{}_{:08x}", runtime.instance(), rand::random::<u32>()));
-    let coordination =
-        Coordination { expectations: Arc::new(embedded(&replica)?), replica, batches: Arc::default() };
+pub async fn start(
+    runtime: Runtime,
+    backend: Backend,
+    credentials: Credentials,
+    propagated_conditions: Vec<String>,
+) -> anyhow::Result<()> {
+    let coordination = Coordination::start(&runtime, backend, credentials)?;
     let propagated_conditions: Arc<[String]> = propagated_conditions.into();
     let (nodes, node_changes) = NodeWatch::new(&runtime, propagated_conditions.clone());
     let run_in = |scope| run(scope, nodes.clone(), coordination.clone(), propagated_conditions.clone());
@@ -67,25 +74,6 @@ pub async fn start(runtime: Runtime, propagated_conditions: Vec<String>) -> anyh
     tokio::try_join!(runtime.for_each_scope(run_in), forward).map(drop)
 }
 
-/// The expectations of a single active replica.
-fn embedded(replica: &ReplicaId) -> anyhow::Result<Embedded> {
-    let parameters = Parameters {
-        epoch: Epoch::from(format!("{:016x}", rand::random::<u64>())),
-        timing: Timing::default(),
-        limits: Limits::default(),
-        predecessor: Predecessor::Unknown,
-    };
-    Embedded::new(parameters, Arc::new(since_boot), replica.clone())
-        .context("the timing constants of the expectations protocol contradict each other")
-}
-
-/// `CLOCK_BOOTTIME`: the time since the machine was started, suspend included.
-fn since_boot() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-    let (seconds, nanos) = (u64::try_from(time.tv_sec), u32::try_from(time.tv_nsec));
-    Duration::new(seconds.unwrap_or_default(), nanos.unwrap_or_default())
-}
-
 async fn run(
     scope: Scope,
     nodes: NodeWatch,
@@ -93,9 +81,12 @@ async fn run(
     propagated_conditions: Arc<[String]>,
 ) -> anyhow::Result<()> {
     let bases = Arc::new(Bases::default());
-    let (sources, watches) = watches::watch(&scope, &nodes, propagated_conditions, bases.clone(), now);
+    let (sources, watches) =
+        watches::watch(&scope, &nodes, propagated_conditions, bases.clone(), coordination.clone(), now);
     let sources = Arc::new(sources);
     let stopping = scope.clone();
+    let (enqueue, finished_runs) = unbounded();
+    let mirrors = MirrorRunner::new(scope.clone(), sources.clone(), coordination.clone(), enqueue.clone());
     let executor = Executor {
         client: scope.no_retry_client(),
         clusters: sources.clusters.clone(),
@@ -104,9 +95,7 @@ async fn run(
         is_stopping: Box::new(move || stopping.is_shutting_down()),
         bases,
     };
-    let (enqueue, finished_runs) = unbounded();
-    let mirrors = MirrorRunner::new(scope.clone(), sources.clone(), enqueue.clone());
-    let runner = Runner::new(scope.clone(), sources.clone(), executor, enqueue, now);
+    let runner = Runner::new(scope.clone(), sources.clone(), executor, enqueue.clone(), now);
     let context = Arc::new(Context {
         scope: scope.clone(),
         sources: sources.clone(),
@@ -115,9 +104,14 @@ async fn run(
         nodesets: PerObject::default(),
     });
     let forgetful = context.clone();
-    let on_change = move |nodeset: &NodeSet| forgetful.forget_if_deleted(nodeset);
+    let on_change = move |nodeset: &NodeSet| forgetful.forget_if_gone(nodeset);
     let controller = watches.into_controller(&sources, finished_runs, on_change);
-    scope.run_controller(controller, reconcile, context).await;
+    let following = context.clone();
+    tokio::select! {
+        () = scope.run_controller(controller, reconcile, context.clone()) => {}
+        () = ownership::follow(&following, &enqueue) => {}
+    }
+    context.runner.finish().await;
     Ok(())
 }
 
@@ -129,6 +123,10 @@ fn now() -> Timestamp {
 /// Reconciles a NodeSet, unless it was reconciled a moment ago.
 #[instrument(skip_all, fields(namespace = nodeset.namespace(), name = nodeset.name_any()))]
 async fn reconcile(nodeset: Arc<NodeSet>, context: Arc<Context>) -> Result<Action, Requeued<ComponentError>> {
+    if !context.coordination().owns(&nodeset) {
+        return Ok(Action::await_change());
+    }
+    context.coordination().take_up(ClusterKey::of(&nodeset));
     let reconciled = context.nodesets.with(nodeset.as_ref(), |state| state.reconciled);
     if let Some(left) = remaining(RECONCILE_PAUSE, reconciled, now()) {
         return Ok(Action::requeue(left));
@@ -137,15 +135,12 @@ async fn reconcile(nodeset: Arc<NodeSet>, context: Arc<Context>) -> Result<Actio
     // After a failure the next reconcile is not skipped: a skipped one would count as a success and reset the backoff.
     let reconciled = action.is_ok().then(now);
     context.nodesets.with(nodeset.as_ref(), |state| state.reconciled = reconciled);
-    context.forget_if_deleted(&nodeset);
+    context.forget_if_gone(&nodeset);
     action
 }
 
 async fn converge(nodeset: Arc<NodeSet>, context: Arc<Context>) -> Result<Action, Requeued<ComponentError>> {
     let (sources, executor) = (&context.sources, context.runner.executor());
-    if !executor.coordination.expectations.owns(&ClusterKey::of(&nodeset).to_string()) {
-        return Ok(Action::await_change());
-    }
     let now = now();
     // Before the cache is read: what it has seen by now is part of what is read.
     let seen = executor.bases.seen(&nodeset.uid().unwrap_or_default());
@@ -163,7 +158,12 @@ async fn converge(nodeset: Arc<NodeSet>, context: Arc<Context>) -> Result<Action
     let failed_mirrors = context.mirrors.last_failures(&nodeset);
     execution.errors.extend(failed_mirrors.into_iter().map(|failure| (failure.category, failure.message)));
     let status = status(&observed, &plan, &execution, now);
-    context.mirrors.start(&nodeset, std::mem::take(&mut plan.pod_mirrors));
+    let mut mirrors = std::mem::take(&mut plan.pod_mirrors);
+    if !context.coordination().ownership().is_joined() {
+        mirrors.iter_mut().for_each(PodMirror::keep_protection);
+        mirrors.retain(|mirror| !mirror.is_empty());
+    }
+    context.mirrors.start(&nodeset, mirrors);
     let status_written = context.write_status(&nodeset, &status, now).await;
     let postponed_status = status_written.as_ref().ok().copied().flatten();
     let metadata_check = (plan.metadata.is_some() && children.is_ok()).then_some(METADATA_CHECK);
@@ -188,26 +188,46 @@ impl Context {
         status: &NodeSetStatus,
         now: Timestamp,
     ) -> Result<Option<Duration>, apply::Error> {
-        let written = self.nodesets.with(nodeset, |state| state.status_written);
-        let postponed = postpone(written, nodeset.status.as_ref(), status, now);
+        let current = nodeset.status.as_ref();
+        let is_joined = self.coordination().ownership().is_joined();
+        let (written, may_write) = self
+            .nodesets
+            .with(nodeset, |state| (state.status_written, state.status_fence.may_write(current, is_joined)));
+        if !may_write {
+            return Ok(Some(FOREIGN_STATUS_RETRY));
+        }
+        let postponed = postpone(written, current, status, now);
         if postponed.is_none() {
-            let written = self.scope.applier().apply_status(nodeset, status).await?;
-            if matches!(written, apply::StatusWrite::Written) {
-                self.nodesets.with(nodeset, |state| state.status_written = Some(now));
+            match self.scope.applier().apply_next_status(nodeset, status).await? {
+                apply::StatusWrite::Written => self.nodesets.with(nodeset, |state| {
+                    state.status_written = Some(now);
+                    state.status_fence.written(status);
+                }),
+                apply::StatusWrite::Unchanged => {}
+                // Another replica wrote: the next plan starts from its status.
+                apply::StatusWrite::Outdated => return Ok(Some(STATUS_PAUSE)),
             }
-            for event in condition_events(nodeset.status.as_ref(), status) {
+            for event in condition_events(current, status) {
                 self.scope.events().publish_change(nodeset, event);
             }
         }
         Ok(postponed)
     }
 
-    /// Drops the state of a NodeSet if it is deleted.
-    fn forget_if_deleted(&self, nodeset: &NodeSet) {
-        if self.runner.forget_if_deleted(nodeset) {
-            self.mirrors.forget_if_deleted(nodeset);
-            if self.sources.is_name_free(nodeset) {
+    fn coordination(&self) -> &Coordination {
+        &self.runner.executor().coordination
+    }
+
+    /// Drops the state of a NodeSet if it is deleted, or another replica owns it.
+    fn forget_if_gone(&self, nodeset: &NodeSet) {
+        if self.runner.forget_if_gone(nodeset) {
+            self.mirrors.forget_if_gone(nodeset);
+            if self.sources.is_name_free(nodeset) || !self.sources.is_deleted(nodeset) {
                 self.nodesets.forget(&ObjectKey::of(nodeset));
+            }
+            let key = ClusterKey::of(nodeset);
+            if !self.sources.nodesets.state().iter().any(|other| ClusterKey::of(other) == key) {
+                self.coordination().give_up(&key);
             }
         }
     }

@@ -23,8 +23,9 @@ pub use basis::{Bases, SeenByCache};
 pub use children::apply_children;
 pub use create::CREATION_OF_PODS;
 pub use mirror::{mirror_name, mirror_pods};
-pub use report::{BatchOutcome, Execution, Failure, Report};
+pub use report::{BatchOutcome, Execution, Failure, Report, wait_message};
 
+use crate::coordination::Coordination;
 use crate::observe::Observed;
 use crate::plan::{Effect, NodeMirror, Plan, is_force_deleted};
 use crate::slurm::{ClusterKey, Clusters};
@@ -32,8 +33,7 @@ use cordon::{cordon_workers, uncordon_workers};
 use create::create_pods;
 use delete::{NodeReads, delete_pods, settle_deletes};
 use expectations::{
-    Answer, Basis, BatchId, Begin, Clock, Expectations, Granted, NodeSetName, OPS_PER_BATCH, Ops, ReplicaId,
-    Wait, WaitReason,
+    Answer, Basis, BatchId, Begin, Clock, Granted, NodeSetName, OPS_PER_BATCH, Ops, WaitReason,
 };
 use grant::Batch;
 use kube::{Client, ResourceExt};
@@ -43,7 +43,7 @@ use ownership::{set_claim_owners, set_finalizers, set_pod_controllers};
 use slinky_api::v1beta1::NodeSet;
 use slurm_writes::{delete_node_records, write_reservations};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use tracing::{info, warn};
 
 /// Sends the writes of NodeSets to the API server and to Slurm, in granted batches.
@@ -60,17 +60,6 @@ pub struct Executor {
     pub is_stopping: Box<dyn Fn() -> bool + Send + Sync>,
     /// What the watch of pods has shown of the last batches.
     pub bases: Arc<Bases>,
-}
-
-/// The part of the expectations protocol that all watched namespaces of a process share.
-#[derive(Clone)]
-pub struct Coordination {
-    /// The expectations service.
-    pub expectations: Arc<dyn Expectations>,
-    /// This replica.
-    pub replica: ReplicaId,
-    /// Number of batches that this process has requested.
-    pub batches: Arc<AtomicU64>,
 }
 
 /// The writes of one plan that run in the background.
@@ -161,9 +150,9 @@ async fn perform_batch(
             limit_to_grant(effects, granted, report);
             perform_granted(batch, effects, report).await
         }
-        Answer::Wait(Wait { after, reason }) => {
-            report.requeue_within(after);
-            BatchOutcome::Wait(reason)
+        Answer::Wait(wait) => {
+            report.wait = Some(wait);
+            BatchOutcome::Wait(wait.reason)
         }
         Answer::NeedFresh(basis) => BatchOutcome::NeedFresh(basis),
         Answer::NotOwner(_) => BatchOutcome::NotOwner,

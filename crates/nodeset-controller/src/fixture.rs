@@ -4,7 +4,8 @@ use crate::build::{Hashes, WorkerTemplate, build_template};
 use crate::cache::{
     ByNodeSet, LivePods, NodeCache, PodCache, SecretHashes, nodesets_of_claim, nodesets_of_revision,
 };
-use crate::execute::{Coordination, Executor};
+use crate::coordination::Coordination;
+use crate::execute::Executor;
 use crate::observe::Sources;
 use crate::slurm::{ClientFactory, ClusterDeps, Clusters, KeyError};
 use expectations::{Embedded, Epoch, Limits, Parameters, Predecessor, Timing};
@@ -106,6 +107,7 @@ pub fn reached<T: Transport + Clone>(
         client_factory: Box::new(FixedEndpoint { transport, clock: clock.clone() }),
         clock,
         spawn: Box::new(spawn),
+        is_owned: Box::new(|_| true),
     });
     Reached { clusters, controllers, restapis: restapi_writer, _controllers: controller_writer }
 }
@@ -132,7 +134,7 @@ pub fn executor(
     Executor {
         client,
         clusters,
-        coordination: Coordination { expectations: service, replica: name.into(), batches: Arc::default() },
+        coordination: Coordination::new(service, name.into()),
         clock,
         is_stopping: Box::new(|| false),
         bases: Arc::default(),

@@ -3,6 +3,7 @@
 mod build;
 mod cache;
 mod controller;
+mod coordination;
 mod events;
 mod execute;
 #[cfg(test)]
@@ -22,6 +23,7 @@ mod worker;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
+use coordination::{Backend, Credentials};
 
 /// The binary's name, and the field manager under which it writes.
 const NAME: &str = "nodeset-controller";
@@ -30,9 +32,14 @@ const NAME: &str = "nodeset-controller";
 #[derive(Parser)]
 #[command(version)]
 struct Args {
-    /// Coordination backend for write batches: `embedded` for a single active replica, which is always elected by the Lease.
-    #[arg(long, env = "EXPECTATIONS", value_enum, default_value_t = Expectations::Embedded)]
-    expectations: Expectations,
+    /// Coordination backend for write batches: `embedded` for a single active replica, which is always elected by the Lease,
+    /// or the URL of the expectations service, `https://HOST:PORT`, for any number of active replicas. Several URLs are
+    /// separated by commas.
+    #[arg(long, env = "EXPECTATIONS", default_value = "embedded")]
+    expectations: Backend,
+
+    #[command(flatten)]
+    credentials: Credentials,
 
     /// Types of node conditions, separated by commas, whose messages become part of the Slurm drain reason of a cordoned node.
     #[arg(long, env = "PROPAGATED_NODE_CONDITIONS", value_delimiter = ',')]
@@ -42,17 +49,12 @@ struct Args {
     runtime: operator_runtime::Args,
 }
 
-/// Coordination backend for write batches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Expectations {
-    /// In this process: no other replica may be active.
-    Embedded,
-}
-
 impl Args {
     /// Has one active process elected: two processes with embedded expectations would grant batches side by side.
     fn require_election(&mut self) -> Result<(), clap::Error> {
-        let Expectations::Embedded = self.expectations;
+        if self.expectations != Backend::Embedded {
+            return Ok(());
+        }
         if self.runtime.leader_elect == Some(false) {
             let message = "--expectations=embedded needs an election: remove --leader-elect=false";
             return Err(Self::command().error(ErrorKind::ArgumentConflict, message));
@@ -66,8 +68,9 @@ impl Args {
 async fn main() -> anyhow::Result<()> {
     let mut args = Args::parse();
     args.require_election().unwrap_or_else(|error| error.exit());
-    let conditions = args.propagated_node_conditions;
-    operator_runtime::run(NAME, args.runtime, |runtime| controller::start(runtime, conditions)).await
+    let Args { expectations, credentials, propagated_node_conditions: conditions, runtime } = args;
+    let start = |runtime| controller::start(runtime, expectations, credentials, conditions);
+    operator_runtime::run(NAME, runtime, start).await
 }
 
 #[cfg(test)]
@@ -85,10 +88,12 @@ mod tests {
     #[case::embedded(&["--expectations=embedded"], Some(true))]
     #[case::asked_for(&["--leader-elect"], Some(true))]
     #[case::forbidden(&["--leader-elect=false"], None)]
+    #[case::service(&["--expectations=https://expectations:8443"], Some(false))]
+    #[case::service_with_election(&["--expectations=https://expectations:8443", "--leader-elect"], Some(true))]
     fn embedded_expectations_elect_always(#[case] flags: &[&str], #[case] elected: Option<bool>) {
         let mut args = Args::parse_from([&["nodeset-controller"], flags].concat());
         match (args.require_election(), elected) {
-            (Ok(()), Some(_)) => assert_eq!(args.runtime.leader_elect, elected),
+            (Ok(()), Some(elected)) => assert_eq!(args.runtime.leader_elect.unwrap_or_default(), elected),
             (Err(error), None) => assert!(error.to_string().contains("--leader-elect=false"), "{error}"),
             (result, _) => panic!("{result:?}"),
         }

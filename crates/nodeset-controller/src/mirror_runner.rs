@@ -1,6 +1,7 @@
 //! Writes the pod mirrors of NodeSets in the background, one set at a time per NodeSet and for a limited time, so that neither
 //! a reconcile nor an effect waits for them however many pods change.
 
+use crate::coordination::Coordination;
 use crate::execute::{Failure, mirror_pods};
 use crate::observe::Sources;
 use crate::plan::PodMirror;
@@ -18,6 +19,7 @@ use tokio::time::Instant;
 pub struct MirrorRunner {
     scope: Scope,
     sources: Arc<Sources>,
+    coordination: Coordination,
     runs: PerObject<Run>,
     /// Consecutive runs in which mirrors failed.
     backoff: ErrorBackoff,
@@ -38,8 +40,14 @@ struct Run {
 
 impl MirrorRunner {
     /// A runner that enqueues NodeSets through `enqueue`.
-    pub fn new(scope: Scope, sources: Arc<Sources>, enqueue: UnboundedSender<ObjectRef<NodeSet>>) -> Self {
-        Self { scope, sources, runs: PerObject::default(), backoff: ErrorBackoff::default(), enqueue }
+    pub fn new(
+        scope: Scope,
+        sources: Arc<Sources>,
+        coordination: Coordination,
+        enqueue: UnboundedSender<ObjectRef<NodeSet>>,
+    ) -> Self {
+        let (runs, backoff) = (PerObject::default(), ErrorBackoff::default());
+        Self { scope, sources, coordination, runs, backoff, enqueue }
     }
 
     /// The failures of the last run of a NodeSet.
@@ -91,7 +99,7 @@ impl MirrorRunner {
             run.active = false;
             std::mem::take(&mut run.is_outdated)
         });
-        if !self.forget_if_deleted(nodeset) && (is_cut || has_failed || is_outdated) {
+        if !self.forget_if_gone(nodeset) && (is_cut || has_failed || is_outdated) {
             self.enqueue(nodeset);
         }
     }
@@ -101,14 +109,16 @@ impl MirrorRunner {
         let _ = self.enqueue.unbounded_send(ObjectRef::from_obj(nodeset));
     }
 
-    /// Drops the state of a NodeSet if it is deleted; returns whether it is.
-    pub fn forget_if_deleted(&self, nodeset: &NodeSet) -> bool {
+    /// Drops the state of a NodeSet if it is deleted, or another replica owns it; returns whether that is so.
+    pub fn forget_if_gone(&self, nodeset: &NodeSet) -> bool {
         let is_deleted = self.sources.is_deleted(nodeset);
-        if is_deleted && self.sources.is_name_free(nodeset) {
+        let is_lost = !is_deleted && !self.coordination.owns(nodeset);
+        let is_over = is_lost && !self.runs.with(nodeset, |run| run.active);
+        if is_over || is_deleted && self.sources.is_name_free(nodeset) {
             let key = ObjectKey::of(nodeset);
             self.runs.forget(&key);
             self.backoff.forget(&key);
         }
-        is_deleted
+        is_deleted || is_lost
     }
 }

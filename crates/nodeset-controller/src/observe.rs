@@ -14,7 +14,7 @@ pub use read::{observe, observe_live};
 pub use sources::Sources;
 
 use crate::node_facts::Nodes;
-use crate::pod_backoff::RetryTimes;
+use crate::pod_backoff::{RetryDelays, RetryTimes};
 use crate::slurm::View;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Service};
@@ -62,6 +62,8 @@ pub struct Observed {
     pub propagated_conditions: Arc<[String]>,
     /// The earliest time at which each failed pod may be replaced, by pod name.
     pub retry_times: RetryTimes,
+    /// How long after its creation each pod that replaces a failed one may be replaced, by pod name.
+    pub retry_delays: RetryDelays,
 }
 
 /// Reason of the `SlurmReachable` condition before the first answer of Slurm was due.

@@ -23,7 +23,7 @@ mod write_log;
 
 #[cfg(test)]
 pub use client_factory::{ClientFactory, KeyError};
-pub use cluster::Cluster;
+pub use cluster::{Cluster, HeldCluster};
 #[cfg(test)]
 pub use clusters::ClusterDeps;
 pub use clusters::Clusters;

@@ -27,6 +27,10 @@ pub const PARTIAL_FAILURE_PAUSE: Duration = Duration::from_secs(1);
 /// Longest pause after a batch of which everything failed. The cause may be gone without an event that says so, and other
 /// writes may be due by then.
 pub const LONGEST_FAILURE_PAUSE: Duration = Duration::from_secs(10);
+/// Pause after the service answered that another replica owns the NodeSet, although this one still believes to.
+pub const NOT_OWNER_PAUSE: Duration = Duration::from_secs(1);
+/// When to look again at a status that was written by another replica while this one has not joined the service.
+pub const FOREIGN_STATUS_RETRY: Duration = Duration::from_secs(5);
 /// When to plan again for writes that had no time or no grant.
 pub const LEFTOVER_RETRY: Duration = Duration::from_secs(1);
 /// When to plan again for writes that wait for the deletion of another object, which need not be one that is watched.

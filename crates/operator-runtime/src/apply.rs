@@ -133,6 +133,29 @@ impl Applier {
         object: &K,
         status: &S,
     ) -> Result<StatusWrite, Error> {
+        self.apply_status_if(object, status, |_| true).await
+    }
+
+    /// As [`Self::apply_status`], for a status that was computed from the status before: on conflict it is written only if
+    /// that one is still there, and not over what another process wrote.
+    pub async fn apply_next_status<K: Object, S: Serialize>(
+        &self,
+        object: &K,
+        status: &S,
+    ) -> Result<StatusWrite, Error> {
+        let status_of =
+            |object: &K| to_json(object).ok().and_then(|mut json| json.get_mut("status").map(Value::take));
+        let before = status_of(object);
+        self.apply_status_if(object, status, |latest| status_of(latest) == before).await
+    }
+
+    /// Writes a status; after a conflict, only if `is_current` holds for the latest version.
+    async fn apply_status_if<K: Object, S: Serialize>(
+        &self,
+        object: &K,
+        status: &S,
+        is_current: impl Fn(&K) -> bool,
+    ) -> Result<StatusWrite, Error> {
         let serialise = |source| Error::Serialise { object: describe(object), source };
         let mut body = json!({
             "apiVersion": K::api_version(&()),
@@ -141,14 +164,16 @@ impl Applier {
         });
         fields::drop_nulls(&mut body);
         let (api, body, is_first) = (&self.api(object), &body, &AtomicBool::new(true));
+        let is_current = &is_current;
         let write = retry_on_conflict(DEFAULT_RETRY, || async move {
             if is_first.swap(false, Ordering::Relaxed) {
                 return self.try_status(api, object, body.clone()).await;
             }
             let latest = api.get(&object.name_any()).await?;
-            let outdated =
-                latest.uid() != object.uid() || latest.meta().generation != object.meta().generation;
-            if outdated {
+            let is_outdated = latest.uid() != object.uid()
+                || latest.meta().generation != object.meta().generation
+                || !is_current(&latest);
+            if is_outdated {
                 Ok(StatusWrite::Outdated)
             } else {
                 self.try_status(api, &latest, body.clone()).await

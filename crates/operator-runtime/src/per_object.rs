@@ -50,6 +50,11 @@ impl<T: Default> PerObject<T> {
         change(value)
     }
 
+    /// Calls `change` with every value.
+    pub fn for_each(&self, mut change: impl FnMut(&mut T)) {
+        self.entries.lock().values_mut().for_each(|(_, value)| change(value));
+    }
+
     /// Drops the value of an object.
     pub fn forget(&self, key: &ObjectKey) {
         self.entries.lock().remove(key);

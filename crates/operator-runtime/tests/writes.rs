@@ -370,6 +370,30 @@ async fn status_of_an_old_spec_is_not_written(#[case] code: u16, #[case] latest:
     server.assert_no_request(applier).await;
 }
 
+#[rstest]
+#[case::same_status("Pending", StatusWrite::Written)]
+#[case::status_of_another_process("Failed", StatusWrite::Outdated)]
+#[tokio::test]
+async fn next_status_is_written_after_a_conflict_unless_another_process_wrote_one(
+    #[case] phase: &str,
+    #[case] expected: StatusWrite,
+) {
+    let (applier, mut server) = Server::start();
+    let object: Pod = typed(pod("7", 1, "Pending"));
+    let is_written = expected == StatusWrite::Written;
+    let exchange = async {
+        server.answer(Method::PATCH, APPLY_STATUS, 409, failure(409, "Conflict")).await;
+        server.answer(Method::GET, POD, 200, pod("8", 1, phase)).await;
+        if is_written {
+            server.answer(Method::PATCH, APPLY_STATUS, 200, pod("9", 1, "Running")).await;
+        }
+    };
+    let desired = json!({"phase": "Running"});
+    let (written, ()) = tokio::join!(applier.apply_next_status(&object, &desired), exchange);
+    assert_eq!(written.unwrap(), expected);
+    server.assert_no_request(applier).await;
+}
+
 #[tokio::test]
 async fn status_write_fails_after_five_conflicts() {
     let (applier, mut server) = Server::start();

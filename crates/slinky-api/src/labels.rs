@@ -59,6 +59,9 @@ pub mod annotations {
     pub const RESERVATION: &str = "nodeset.slinky.slurm.net/reservation";
     /// On worker pods: pods with lower values are removed first on scale-in.
     pub const POD_DELETION_COST: &str = "nodeset.slinky.slurm.net/pod-deletion-cost";
+    /// On worker pods that replace a failed one: seconds from their creation until they are replaced in their turn, should
+    /// they fail.
+    pub const POD_RETRY_DELAY: &str = "nodeset.slinky.slurm.net/pod-retry-delay";
     /// On worker pods: when the running jobs end at the latest.
     pub const POD_DEADLINE: &str = "nodeset.slinky.slurm.net/pod-deadline";
     /// On Kubernetes nodes: the drain reason to use when the node is cordoned.

@@ -6,6 +6,7 @@ use crate::cache::{
     ByNodeSet, LivePods, PodCache, SecretHashes, nodesets_of_claim, nodesets_of_revision, trim_claim,
     trim_pod, trim_revision,
 };
+use crate::coordination::Coordination;
 use crate::execute::Bases;
 use crate::observe::Sources;
 use crate::slurm::Clusters;
@@ -48,6 +49,7 @@ pub fn watch(
     node_watch: &NodeWatch,
     propagated_conditions: Arc<[String]>,
     bases: Arc<Bases>,
+    coordination: Coordination,
     clock: fn() -> Timestamp,
 ) -> (Sources, Watches) {
     let workers = || watcher::Config::default().labels(&format!("{APP_NAME}={}", NodeSet::NAME));
@@ -62,7 +64,13 @@ pub fn watch(
     let (services, service_changes) = scope.cache(all());
     let (pdbs, pdb_changes) = scope.cache(all());
     let (ssh_configs, ssh_config_changes) = scope.cache(workers());
-    let clusters = Clusters::start(scope, controllers.clone(), restapis, Arc::new(clock));
+    let clusters = Clusters::start(
+        scope,
+        controllers.clone(),
+        restapis,
+        Arc::new(clock),
+        Box::new(move |key| coordination.owns_cluster(key)),
+    );
     let sources = Sources {
         pods: PodCache::new(pods.clone()),
         live_pods: LivePods::new(scope.client()),

@@ -3,7 +3,7 @@
 use super::Executor;
 use super::basis::Results;
 use super::writes::PatchRequest;
-use crate::slurm::{Cluster, ClusterKey};
+use crate::slurm::{Cluster, ClusterKey, HeldCluster};
 use crate::timing::{FIRST_RETRY_PAUSE, LONGEST_RETRY_PAUSE};
 use expectations::{Answer, Basis, BatchClock, BatchId, Begin, Timing, Unavailable};
 use futures::future::BoxFuture;
@@ -13,11 +13,10 @@ use operator_runtime::error::chain;
 use parking_lot::{Mutex, MutexGuard};
 use slinky_api::v1beta1::NodeSet;
 use std::error::Error;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
-use tracing::warn;
+use tracing::{debug, warn};
 
 /// Cause in the API server's answer to a create in a namespace that is being deleted.
 const NAMESPACE_TERMINATING: &str = "NamespaceTerminating";
@@ -31,7 +30,7 @@ pub(super) struct Batch<'a> {
     /// What its writes go through.
     pub executor: &'a Executor,
     /// The Slurm cluster of its workers; `None` without a Controller.
-    pub cluster: Option<Arc<Cluster>>,
+    pub cluster: Option<HeldCluster>,
     clock: BatchClock,
     timing: Timing,
     /// Number of writes whose effect is unknown: they may have been applied, or may be applied later.
@@ -173,7 +172,7 @@ impl<'a> Batch<'a> {
             id: request.batch.clone(),
             nodeset,
             executor,
-            cluster: executor.clusters.cluster(&ClusterKey::of(nodeset)),
+            cluster: executor.clusters.hold(&ClusterKey::of(nodeset)),
             clock: BatchClock::start((executor.clock)(), &timing),
             timing,
             unanswered: AtomicUsize::default(),
@@ -186,7 +185,7 @@ impl<'a> Batch<'a> {
                 Ok(answer) => return Ok((batch, answer)),
                 Err(error) if !batch.may_send() => return Err(error),
                 Err(error) => {
-                    warn!(batch = %batch.id, error = chain(&error), "Expectations service did not answer Begin");
+                    debug!(batch = %batch.id, error = chain(&error), "Expectations service did not answer Begin");
                     sleep(pauses.next().unwrap_or_default()).await;
                 }
             }

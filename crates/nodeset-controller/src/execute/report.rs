@@ -3,7 +3,7 @@
 use super::grant::{ApiRequestError, MaybeFinal, RequestError};
 use crate::events::ObjectEvents;
 use crate::timing::{LEFTOVER_RETRY, OBSTRUCTED_RETRY};
-use expectations::{Basis, WaitReason};
+use expectations::{Basis, Wait, WaitReason};
 use operator_runtime::Classify;
 use operator_runtime::error::chain;
 use operator_runtime::events::NewEvent;
@@ -27,6 +27,8 @@ pub struct Report {
     pub deleted_failed_pods: Vec<String>,
     /// The names of unregistered pods that were deleted.
     pub deleted_unregistered_pods: Vec<String>,
+    /// How long the expectations service asked to wait, at least with a part of the effects.
+    pub wait: Option<Wait>,
     /// When to plan again at the latest, failures aside.
     pub requeue_after: Option<Duration>,
     pub(super) events: ObjectEvents,
@@ -201,7 +203,7 @@ impl Report {
 }
 
 /// Why a batch waits, for the status.
-const fn wait_message(reason: WaitReason) -> &'static str {
+pub const fn wait_message(reason: WaitReason) -> &'static str {
     match reason {
         WaitReason::OpenBatch => "an earlier batch of this NodeSet has not ended",
         WaitReason::HalfOpen => "writes of an earlier batch or process may still take effect",

@@ -59,6 +59,10 @@ fn queries(nodeset: &NodeSet, sources: &Sources) -> Queries {
 async fn observed(nodeset: &Arc<NodeSet>, pods: Vec<Arc<Pod>>, slurm: View, sources: &Sources) -> Observed {
     let namespace = nodeset.namespace().unwrap_or_default();
     let controller = &nodeset.spec.controller_ref.name;
+    let (retry_times, retry_delays) = sources.pod_backoff.with(nodeset.as_ref(), |backoff| {
+        backoff.restore(pods.iter().map(Arc::as_ref));
+        (backoff.retry_times(), backoff.retry_delays())
+    });
     Observed {
         controller: find(&sources.controllers, &namespace, controller),
         siblings: siblings(nodeset, sources),
@@ -74,7 +78,8 @@ async fn observed(nodeset: &Arc<NodeSet>, pods: Vec<Arc<Pod>>, slurm: View, sour
         sssd_conf: sssd_conf(nodeset, sources).await.map_err(Arc::new),
         cluster_domain: sources.cluster_domain.clone(),
         propagated_conditions: sources.propagated_conditions.clone(),
-        retry_times: sources.pod_backoff.with(nodeset.as_ref(), |backoff| backoff.retry_times()),
+        retry_times,
+        retry_delays,
         nodeset: nodeset.clone(),
     }
 }

@@ -24,6 +24,7 @@ use crate::worker::{Cause, Worker};
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use operator_runtime::MissingReference;
+use slinky_api::labels::annotations::POD_RETRY_DELAY;
 use slinky_api::v1beta1::{NodeSet, ScalingMode, UpdateStrategyType};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -281,7 +282,7 @@ fn new_pod(
     pins: Option<&Pins>,
 ) -> Result<NewPod, BuildError> {
     let nodeset: &NodeSet = &observed.nodeset;
-    let (pod, part, names_its_node) = match place {
+    let (mut pod, part, names_its_node) = match place {
         Place::Ordinal(ordinal) => {
             let pin = pins.and_then(|pins| pins.get(&ordinal.to_string())).map(String::as_str);
             let pod = build_numbered_pod(template, nodeset, *ordinal, hash, pin)?;
@@ -296,6 +297,9 @@ fn new_pod(
     };
     let claims = build_claims(template, nodeset, &part);
     let name = pod["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    if let Some(delay) = observed.retry_delays.get(&name) {
+        pod["metadata"]["annotations"][POD_RETRY_DELAY] = delay.as_secs().to_string().into();
+    }
     Ok(NewPod { name, pod, names_its_node, claims })
 }
 

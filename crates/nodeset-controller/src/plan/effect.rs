@@ -191,6 +191,23 @@ pub struct PodMirror {
     pub ended: Vec<String>,
 }
 
+impl PodMirror {
+    /// Whether there is nothing to write.
+    pub fn is_empty(&self) -> bool {
+        self.labels.is_empty()
+            && self.annotations.is_empty()
+            && self.conditions.is_empty()
+            && self.ended.is_empty()
+    }
+
+    /// Drops the removals: a label, annotation or condition may protect a job that this replica does not know of.
+    pub fn keep_protection(&mut self) {
+        self.labels.retain(|_, value| value.is_some());
+        self.annotations.retain(|_, value| value.is_some());
+        self.ended.clear();
+    }
+}
+
 /// A Slurm node update that mirrors its pod. Holds differences only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeMirror {

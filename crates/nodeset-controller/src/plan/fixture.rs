@@ -5,7 +5,7 @@ use super::{Effect, Evidence, Plan, plan};
 use crate::fixture::{controller, nodeset};
 use crate::node_facts::NodeFacts;
 use crate::observe::Observed;
-use crate::pod_backoff::RetryTimes;
+use crate::pod_backoff::{RetryDelays, RetryTimes};
 use crate::slurm::{Jobs, Known, Snapshot, View};
 use serde_json::{Value, json};
 use slinky_api::labels::{REVISION_HASH, WORKERS_FINALIZER, selector_labels};
@@ -46,6 +46,7 @@ impl Fixture {
             cluster_domain: "cluster.local".to_owned(),
             propagated_conditions: Arc::from([]),
             retry_times: RetryTimes::default(),
+            retry_delays: RetryDelays::default(),
         };
         let hash = plan(&observed, minute(60)).revisions.hash;
         Self { observed, hash }.host("node-a", &json!({}))

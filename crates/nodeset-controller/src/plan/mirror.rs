@@ -119,11 +119,7 @@ impl<'a> Mirrors<'a> {
         if let NodeLookup::Present(node) = lookup(self.slurm, worker) {
             (mirror.conditions, mirror.ended) = conditions(pod, node, self.now);
         }
-        let differs = !(mirror.labels.is_empty()
-            && mirror.annotations.is_empty()
-            && mirror.conditions.is_empty()
-            && mirror.ended.is_empty());
-        differs.then_some(mirror)
+        (!mirror.is_empty()).then_some(mirror)
     }
 
     /// Labels with the pod's name and ordinal, which an adopted pod may lack.

@@ -72,7 +72,7 @@ async fn state_of_a_deleted_nodeset_is_dropped_and_that_of_its_successor_is_kept
     let (sources, executor, mut writers, nodeset) = fixture(&api);
     let runs = PerObject::<Run>::default();
     let is_active = |nodeset: &NodeSet| runs.with(nodeset, |run| run.active);
-    let forget = || forget_if_deleted(&nodeset, &sources, &executor, &runs);
+    let forget = || forget_if_gone(&nodeset, &sources, &executor, &runs);
     runs.with(nodeset.as_ref(), |run| run.active = true);
     assert!(!forget() && is_active(&nodeset), "it exists");
     writers.nodesets.apply_watcher_event(&Event::Delete(nodeset.as_ref().clone()));

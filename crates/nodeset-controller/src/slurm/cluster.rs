@@ -9,7 +9,9 @@ use super::{ClusterKey, metrics};
 use parking_lot::Mutex;
 use slurm_rest::{Error, NodeUpdate, ReservationRequest, TransportError};
 use std::collections::BTreeSet;
+use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
@@ -25,6 +27,33 @@ pub struct Cluster {
     pub(super) state: Mutex<ClusterState>,
     /// Wakes the polling task.
     pub(super) wake: Notify,
+    /// Batches that write to the cluster.
+    holders: AtomicUsize,
+}
+
+/// A cluster that a batch writes to. It is polled until it is dropped, whoever owns the cluster by then: a batch goes on to
+/// its end.
+pub struct HeldCluster(Arc<Cluster>);
+
+impl HeldCluster {
+    pub(super) fn new(cluster: Arc<Cluster>) -> Self {
+        cluster.holders.fetch_add(1, Ordering::Relaxed);
+        Self(cluster)
+    }
+}
+
+impl Deref for HeldCluster {
+    type Target = Cluster;
+
+    fn deref(&self) -> &Cluster {
+        &self.0
+    }
+}
+
+impl Drop for HeldCluster {
+    fn drop(&mut self) {
+        self.0.holders.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 pub(super) struct ClusterState {
@@ -66,7 +95,15 @@ impl Cluster {
             closed: false,
         };
         state.published = summary(&state.view(now));
-        Self { key, uid, deps, started: now, state: Mutex::new(state), wake: Notify::new() }
+        Self {
+            key,
+            uid,
+            deps,
+            started: now,
+            state: Mutex::new(state),
+            wake: Notify::new(),
+            holders: AtomicUsize::new(0),
+        }
     }
 
     /// Records a reader, and the queries that it needs.
@@ -76,9 +113,10 @@ impl Cluster {
         }
     }
 
-    /// Whether the cluster had no reader for a while.
+    /// Whether the cluster had no reader for a while, or another replica owns it and no batch of this one is open.
     pub(super) fn is_idle(&self, now: Instant) -> bool {
-        self.state.lock().schedule.is_idle(now)
+        let is_held = self.holders.load(Ordering::Relaxed) > 0;
+        !is_held && !(self.deps.is_owned)(&self.key) || self.state.lock().schedule.is_idle(now)
     }
 
     /// The current view.

@@ -1,7 +1,7 @@
 //! The polling tasks, one per cluster with a recent reader, and the stream of clusters that changed.
 
 use super::client_factory::{ClientFactory, HttpClientFactory};
-use super::cluster::Cluster;
+use super::cluster::{Cluster, HeldCluster};
 use super::poll_schedule::Queries;
 use super::view::View;
 use super::{ClusterKey, metrics};
@@ -22,6 +22,9 @@ use tokio::time::Instant;
 /// Runs a task in the background until it ends or the process does.
 pub type Spawn = Box<dyn Fn(BoxFuture<'static, ()>) + Send + Sync>;
 
+/// Whether this replica works on a cluster.
+pub type IsOwned = Box<dyn Fn(&ClusterKey) -> bool + Send + Sync>;
+
 /// Dependencies of the polling tasks.
 pub struct ClusterDeps {
     /// The Controllers.
@@ -34,6 +37,8 @@ pub struct ClusterDeps {
     pub clock: Clock,
     /// Starts the polling task of a cluster.
     pub spawn: Spawn,
+    /// Whether this replica works on a cluster. Others are not polled.
+    pub is_owned: IsOwned,
 }
 
 /// The clusters with a recent reader. Clones share them.
@@ -77,6 +82,7 @@ impl Clusters {
         controllers: Store<Controller>,
         restapis: Store<RestApi>,
         clock: Clock,
+        is_owned: IsOwned,
     ) -> Self {
         let client_factory = HttpClientFactory { client: scope.client(), clock: clock.clone() };
         let scope = scope.clone();
@@ -95,6 +101,7 @@ impl Clusters {
             client_factory: Box::new(client_factory),
             clock,
             spawn: Box::new(spawn),
+            is_owned,
         })
     }
 
@@ -122,6 +129,11 @@ impl Clusters {
     /// The cluster itself, for writes and live reads; `None` if the Controller does not exist.
     pub fn cluster(&self, key: &ClusterKey) -> Option<Arc<Cluster>> {
         self.ensure_polled(key, Queries::default())
+    }
+
+    /// The cluster for the writes of a batch.
+    pub fn hold(&self, key: &ClusterKey) -> Option<HeldCluster> {
+        self.cluster(key).map(HeldCluster::new)
     }
 
     /// To be called when the Controller, a RestApi or the Secret with the signing key may have changed. Without it, a

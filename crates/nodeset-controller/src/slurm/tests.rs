@@ -162,6 +162,7 @@ impl Fixture {
             client_factory: Box::new(client_factory.clone()),
             clock: slurm.clock(),
             spawn: Box::new(spawn),
+            is_owned: Box::new(|_| true),
         });
         let changes = clusters.changes().boxed();
         let (controllers, restapis) = (controller_writer, restapi_writer);

@@ -171,6 +171,7 @@ fn members() -> ClusterMembers {
         client_factory: Box::new(NoSlurm),
         clock: Arc::new(|| jiff::Timestamp::UNIX_EPOCH),
         spawn: Box::new(|_| {}),
+        is_owned: Box::new(|_| true),
     });
     ClusterMembers { nodesets, controllers, clusters }
 }

@@ -2,7 +2,10 @@
 
 use super::*;
 use crate::execute::{SeenByCache, ops};
-use expectations::{Answer, BatchId, Begin, Expectations, OPS_PER_BATCH, Ops, Unavailable, WaitReason};
+use expectations::{
+    Answer, BatchId, Begin, Expectations, OPS_PER_BATCH, Ops, Ownership, Unavailable, WaitReason,
+};
+use futures::stream::BoxStream;
 use rstest::rstest;
 
 #[tokio::test(start_paused = true)]
@@ -43,7 +46,7 @@ async fn half_open_service_grants_only_creates() {
         fixture.perform(vec![cordon(&pod), fixture.create_pod("w-1"), fixture.create_pod("w-2")]).await;
     assert_eq!(fixture.writes(), ["create pods ", "create pods "]);
     assert_eq!(report.outcome, BatchOutcome::Performed { certain: true });
-    assert!(report.requeue_after.is_some_and(|delay| delay > seconds(50)), "{:?}", report.requeue_after);
+    assert!(report.wait.is_some_and(|wait| wait.after > seconds(50)), "{:?}", report.wait);
 }
 
 #[tokio::test(start_paused = true)]
@@ -117,8 +120,16 @@ impl Expectations for FlakyService {
         self.call(self.service.done(batch)).boxed()
     }
 
-    fn owns(&self, cluster_key: &str) -> bool {
-        self.service.owns(cluster_key)
+    fn ownership(&self) -> Ownership {
+        self.service.ownership()
+    }
+
+    fn ownership_changes(&self) -> BoxStream<'static, ()> {
+        self.service.ownership_changes()
+    }
+
+    fn report_clusters(&self, cluster_keys: Vec<String>) {
+        self.service.report_clusters(cluster_keys);
     }
 
     fn timing(&self) -> Timing {

@@ -173,6 +173,24 @@ fn failed_pod_is_deleted_after_its_backoff() {
     assert_eq!(plan.requeue_after, Some(std::time::Duration::from_secs(61)));
 }
 
+/// Another replica or process may find the pod.
+#[test]
+fn pod_that_replaces_a_failed_one_tells_its_delay() {
+    let delay_of = |fixture: &Fixture| {
+        let plan = fixture.plan();
+        let creates = plan.effects.iter().filter_map(|effect| match effect {
+            crate::plan::Effect::CreatePod(new) => Some(new.pod["metadata"]["annotations"].clone()),
+            _ => None,
+        });
+        let annotations = creates.last().unwrap();
+        annotations.get("nodeset.slinky.slurm.net/pod-retry-delay").cloned()
+    };
+    let mut fixture = Fixture::new(&json!({ "replicas": 1 }));
+    assert_eq!(delay_of(&fixture), None);
+    fixture.observed.retry_delays.insert("gpu-0".to_owned(), jiff::SignedDuration::from_secs(8));
+    assert_eq!(delay_of(&fixture), Some(json!("8")));
+}
+
 /// Adding to the maximum timestamp overflows.
 #[rstest]
 #[case::registered(true)]
