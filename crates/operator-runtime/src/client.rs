@@ -8,7 +8,7 @@
 //! writes. Where a duplicate request matters, use the client without retries, which returns every answer to the caller.
 
 use futures::future::BoxFuture;
-use http::header::USER_AGENT;
+use http::header::{HeaderName, USER_AGENT};
 use http::{HeaderValue, Request, Response};
 use http_body_util::{BodyExt, Full};
 use kube::client::{Body, ClientBuilder, DynBody};
@@ -66,6 +66,21 @@ pub fn no_retry_client(config: &Config) -> Result<Client, Error> {
     build(config, false)
 }
 
+/// The header with which a client names its request in the audit log.
+const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
+
+/// A client that sends its requests through `client`, all with this id in the API server's audit log.
+pub fn with_audit_id(client: &Client, id: &str) -> Client {
+    let (inner, namespace) = (client.clone(), client.default_namespace().to_owned());
+    let Ok(id) = HeaderValue::from_str(id) else { return inner };
+    let send = move |mut request: Request<Body>| {
+        request.headers_mut().insert(AUDIT_ID, id.clone());
+        let inner = inner.clone();
+        async move { inner.send(request).await }
+    };
+    Client::new(tower::service_fn(send), namespace)
+}
+
 fn build(config: &Config, retry: bool) -> Result<Client, Error> {
     let mut config = config.clone();
     config.default_retry = retry;
@@ -120,7 +135,7 @@ fn is_watch(uri: &http::Uri) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{LIMIT, RequestTimeout};
+    use super::{LIMIT, RequestTimeout, with_audit_id};
     use futures::{StreamExt, TryStreamExt};
     use http::{Request, Response};
     use http_body_util::BodyExt;
@@ -166,6 +181,19 @@ mod tests {
     async fn response_within_the_timeout_is_returned() {
         let object = config_maps(LIMIT / 3, LIMIT / 3, OBJECT).get("a").await.unwrap();
         assert_eq!(object.name_any(), "a");
+    }
+
+    #[tokio::test]
+    async fn requests_have_the_audit_id() {
+        let inner = tower::service_fn(|request: Request<Body>| async move {
+            let id = request.headers().get("audit-id").unwrap().to_str().unwrap().to_owned();
+            let error = kube::core::Status::failure(&id, "Conflict").with_code(409);
+            let body = Body::from(serde_json::to_vec(&error).unwrap());
+            Ok::<_, BoxError>(Response::builder().status(409).body(body).unwrap())
+        });
+        let client = with_audit_id(&Client::new(inner, "default"), "pod_1/17");
+        let error = Api::<ConfigMap>::default_namespaced(client).get("a").await.unwrap_err();
+        assert!(matches!(&error, kube::Error::Api(status) if status.message == "pod_1/17"), "{error:?}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -7,8 +7,10 @@ use crate::slurm::{Cluster, ClusterKey, HeldCluster};
 use crate::timing::{FIRST_RETRY_PAUSE, LONGEST_RETRY_PAUSE};
 use expectations::{Answer, Basis, BatchClock, BatchId, Begin, Timing, Unavailable};
 use futures::future::BoxFuture;
+use kube::Client;
 use kube::core::Status;
 use operator_runtime::Classify;
+use operator_runtime::client::with_audit_id;
 use operator_runtime::error::chain;
 use parking_lot::{Mutex, MutexGuard};
 use slinky_api::v1beta1::NodeSet;
@@ -29,6 +31,8 @@ pub(super) struct Batch<'a> {
     pub nodeset: &'a NodeSet,
     /// What its writes go through.
     pub executor: &'a Executor,
+    /// Sends every request once, with the batch id in the API server's audit log.
+    pub client: Client,
     /// The Slurm cluster of its workers; `None` without a Controller.
     pub cluster: Option<HeldCluster>,
     clock: BatchClock,
@@ -172,6 +176,7 @@ impl<'a> Batch<'a> {
             id: request.batch.clone(),
             nodeset,
             executor,
+            client: with_audit_id(&executor.client, &request.batch.to_string()),
             cluster: executor.clusters.hold(&ClusterKey::of(nodeset)),
             clock: BatchClock::start((executor.clock)(), &timing),
             timing,

@@ -60,7 +60,7 @@ impl Batch<'_> {
 
     /// The API of a kind in that namespace.
     pub fn api<K: Resource<DynamicType = (), Scope = NamespaceResourceScope>>(&self) -> Api<K> {
-        Api::namespaced(self.executor.client.clone(), &self.namespace())
+        Api::namespaced(self.client.clone(), &self.namespace())
     }
 
     /// Patches an object; the patch contains its preconditions.
@@ -91,7 +91,7 @@ impl Batch<'_> {
         PatchRequest { kind, name, patch }: &PatchRequest,
     ) -> kube::Result<ObjectMeta> {
         let request = kind.patch_metadata(name, &patch_params(), patch).map_err(kube::Error::BuildRequest)?;
-        let changed: PartialObjectMeta = self.executor.client.request(request).await?;
+        let changed: PartialObjectMeta = self.client.request(request).await?;
         Ok(changed.metadata)
     }
 
@@ -110,7 +110,7 @@ impl Batch<'_> {
         let request = Request::new(Pod::url_path(&(), Some(&self.namespace())));
         let request = request.create(&post_params(), pod.to_string().into_bytes());
         let request = request.map_err(|error| RequestError::Refused(kube::Error::BuildRequest(error)))?;
-        let created: PartialObjectMeta = self.write(self.executor.client.request(request)).await?;
+        let created: PartialObjectMeta = self.write(self.client.request(request)).await?;
         self.record(&created.metadata);
         Ok(created.metadata)
     }

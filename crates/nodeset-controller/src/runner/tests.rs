@@ -3,8 +3,13 @@
 use super::*;
 use crate::fixture::{self, Reached};
 use crate::plan::Effect;
-use expectations::{Limits, Predecessor};
+use expectations::{
+    Answer, BatchId, Begin, Expectations, Limits, Ownership, Predecessor, Timing, Unavailable, Wait,
+    WaitReason,
+};
+use futures::StreamExt;
 use futures::future::BoxFuture;
+use futures::stream::BoxStream;
 use kube::runtime::reflector::{self, store::Writer};
 use kube::runtime::watcher::Event;
 use serde_json::{Value, json};
@@ -95,4 +100,57 @@ async fn run_of_a_deleted_nodeset_leaves_the_backoff_of_its_successor_alone() {
     sources.pod_backoff.with(&successor, |backoff| backoff.record_failure("gpu-0", Timestamp::UNIX_EPOCH));
     execute_planned(writes(&nodeset), &sources, &executor, &|| Timestamp::UNIX_EPOCH).await;
     assert_eq!(sources.pod_backoff.with(&successor, |backoff| backoff.retry_times().len()), 1);
+}
+
+/// An expectations service that gives every cluster to another replica.
+struct OwnedByAnother;
+
+impl Expectations for OwnedByAnother {
+    fn begin(&self, _: Begin) -> BoxFuture<'_, Result<Answer, Unavailable>> {
+        unimplemented!("this replica owns nothing")
+    }
+
+    fn done(&self, _: BatchId) -> BoxFuture<'_, Result<Option<Basis>, Unavailable>> {
+        unimplemented!("this replica owns nothing")
+    }
+
+    fn ownership(&self) -> Ownership {
+        let members = ["other".into()].into();
+        Ownership::Shared { replica: "r".into(), members, epoch: Some("e".into()) }
+    }
+
+    fn ownership_changes(&self) -> BoxStream<'static, ()> {
+        futures::stream::pending().boxed()
+    }
+
+    fn report_clusters(&self, _: Vec<String>) {}
+
+    fn timing(&self) -> Timing {
+        Timing::default()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn state_of_a_nodeset_of_another_replica_is_dropped_after_its_run() {
+    let api = ApiModel::new(|| Timestamp::UNIX_EPOCH);
+    let (sources, mut executor, _writers, nodeset) = fixture(&api);
+    let runs = PerObject::<Run>::default();
+    let failures = || sources.pod_backoff.with(nodeset.as_ref(), |backoff| backoff.retry_times().len());
+    sources
+        .pod_backoff
+        .with(nodeset.as_ref(), |backoff| backoff.record_failure("gpu-0", Timestamp::UNIX_EPOCH));
+    runs.with(nodeset.as_ref(), |run| run.active = true);
+    assert!(!forget_if_gone(&nodeset, &sources, &executor, &runs), "this replica owns it");
+    executor.coordination.expectations = Arc::new(OwnedByAnother);
+    assert!(forget_if_gone(&nodeset, &sources, &executor, &runs));
+    assert!(runs.with(nodeset.as_ref(), |run| run.active) && failures() == 1, "its run is active");
+    runs.with(nodeset.as_ref(), |run| {
+        run.active = false;
+        run.wait = Some(ServiceWait::new(
+            Wait { after: Duration::from_secs(60), reason: WaitReason::HalfOpen },
+            Instant::now(),
+        ));
+    });
+    assert!(forget_if_gone(&nodeset, &sources, &executor, &runs));
+    assert!(runs.with(nodeset.as_ref(), |run| run.wait.is_none()) && failures() == 0);
 }

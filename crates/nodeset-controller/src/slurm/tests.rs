@@ -28,7 +28,7 @@ use slurm_jwt::SigningKey;
 use slurm_rest::{EndpointError, Limits, NodeState, SlurmClient, TokenSource, Transport, TransportError};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
@@ -132,6 +132,7 @@ struct Fixture {
     controllers: Writer<Controller>,
     restapis: Writer<RestApi>,
     changes: BoxStream<'static, ClusterKey>,
+    is_owned: Arc<AtomicBool>,
 }
 
 impl Fixture {
@@ -150,7 +151,7 @@ impl Fixture {
             key: Mutex::new(Some(KEY)),
             key_reads: AtomicUsize::default(),
         });
-        let slurm = FakeSlurm::new();
+        let (slurm, is_owned) = (FakeSlurm::new(), Arc::new(AtomicBool::new(true)));
         for node in nodes {
             slurm.start_slurmd(node);
         }
@@ -162,13 +163,23 @@ impl Fixture {
             client_factory: Box::new(client_factory.clone()),
             clock: slurm.clock(),
             spawn: Box::new(spawn),
-            is_owned: Box::new(|_| true),
+            is_owned: Box::new({
+                let is_owned = is_owned.clone();
+                move |_| is_owned.load(Relaxed)
+            }),
         });
         let changes = clusters.changes().boxed();
         let (controllers, restapis) = (controller_writer, restapi_writer);
-        let load = Arc::default();
-        let mut fixture =
-            Self { clusters, slurm: slurm.clone(), load, client_factory, controllers, restapis, changes };
+        let mut fixture = Self {
+            clusters,
+            slurm: slurm.clone(),
+            load: Arc::default(),
+            client_factory,
+            controllers,
+            restapis,
+            changes,
+            is_owned,
+        };
         fixture.load = fixture.serve("ns", "api", slurm);
         fixture.add_controller("ns", "uid-1");
         fixture

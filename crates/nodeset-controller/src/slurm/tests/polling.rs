@@ -1,6 +1,7 @@
 //! How often Slurm is polled, and how soon changes are published.
 
 use super::*;
+use operator_runtime::error::chain;
 use slurm_rest::{Deadline, NodeUpdate};
 
 #[tokio::test(start_paused = true)]
@@ -273,4 +274,35 @@ async fn thousand_nodes_are_polled_like_a_few() {
     fixture.slurm.inject_on(Method::GET, "/nodes/", Fault::OnlyNodes(10));
     fixture.wait_until("partial list", |view| view.lookup("w999") == NodeLookup::Unknown).await;
     assert_eq!(known(fixture.view()).uncertain.len(), 990);
+}
+
+#[tokio::test(start_paused = true)]
+async fn cluster_of_another_replica_is_polled_no_longer() {
+    let fixture = Fixture::known(&["n-0"]).await;
+    let cluster = fixture.cluster();
+    fixture.is_owned.store(false, Relaxed);
+    advance(2).await;
+    fixture.slurm.take_requests();
+    advance(120).await;
+    assert_eq!(fixture.requests(), Vec::<String>::new());
+    let error = cluster.get_node("n-0").await.unwrap_err();
+    assert!(chain(&error).contains("is no longer polled"), "{error:?}");
+    // A cluster that is gained again starts without what was known of it.
+    fixture.is_owned.store(true, Relaxed);
+    assert_eq!(state(&fixture.view()), "unknown");
+}
+
+#[tokio::test(start_paused = true)]
+async fn batch_can_use_its_cluster_to_its_end_whoever_owns_it() {
+    let fixture = Fixture::known(&["n-0"]).await;
+    let held = fixture.clusters.hold(&key("ns")).unwrap();
+    fixture.is_owned.store(false, Relaxed);
+    advance(20).await;
+    assert!(held.get_node("n-0").await.unwrap().is_some());
+    assert!(is_known(&held.list_nodes_live().await));
+    drop(held);
+    advance(2).await;
+    fixture.slurm.take_requests();
+    advance(60).await;
+    assert_eq!(fixture.requests(), Vec::<String>::new());
 }
