@@ -2,6 +2,7 @@
 
 mod bench;
 mod cache;
+mod chaos;
 mod cluster;
 mod commands;
 mod demo;
@@ -36,6 +37,8 @@ enum Command {
     Demo,
     /// Measure how fast, and at what cost, the operator scales NodeSets on simulated nodes.
     Bench(bench::Args),
+    /// Kill and pause processes of the operator at random while it scales NodeSets on simulated nodes.
+    Chaos(chaos::Args),
     /// Run all checks and tests that CI runs.
     Test(suite::Args),
 }
@@ -46,6 +49,7 @@ fn main() -> ExitCode {
         Command::Images(command) => images::run(&command),
         Command::Demo => demo::run(),
         Command::Bench(args) => bench::run(&args),
+        Command::Chaos(args) => chaos::run(&args),
         Command::Test(args) => suite::run(&args),
     };
     match result {

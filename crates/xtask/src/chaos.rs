@@ -1,0 +1,49 @@
+//! The long version of the chaos test: many rounds of random faults with hundreds of pods on simulated nodes.
+
+use crate::cluster::{LocalCluster, Profile, check_machine};
+use crate::commands::{self, cargo, in_workspace};
+use crate::progress::step;
+use anyhow::Result;
+
+/// Simulated nodes.
+const NODES: &str = "30";
+/// The test.
+const TEST: &str = "chaos";
+
+/// Options of the chaos command.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Number of rounds. Each changes all NodeSets, injects faults and waits for the exact state.
+    #[arg(long, default_value_t = 20)]
+    rounds: u32,
+    /// Number of pods, over all NodeSets.
+    #[arg(long, default_value_t = 300)]
+    pods: u32,
+    /// Faults per round.
+    #[arg(long, default_value_t = 8)]
+    faults: u32,
+    /// Seed of the faults.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Keep the cluster running, to inspect it.
+    #[arg(long)]
+    keep: bool,
+}
+
+/// Creates a cluster, runs the test in it and removes it.
+pub fn run(args: &Args) -> Result<()> {
+    check_machine(Profile::Scale)?;
+    let cluster = LocalCluster::new(&TEST.parse()?)?;
+    step("build", || cargo(&["build", "--quiet", "--workspace", "--bins"]))?;
+    step("build the test", || cargo(&["test", "--quiet", "--package", "e2e", "--test", TEST, "--no-run"]))?;
+    cluster.manage("up", &["--profile", "scale", "--nodes", NODES])?;
+    let mut test = cluster.command("cargo");
+    in_workspace(&mut test);
+    test.args(["test", "--offline", "--package", "e2e", "--test", TEST, "--", "--nocapture"]);
+    test.env("CHAOS_ROUNDS", args.rounds.to_string())
+        .env("CHAOS_PODS", args.pods.to_string())
+        .env("CHAOS_FAULTS", args.faults.to_string())
+        .env("CHAOS_SEED", args.seed.to_string());
+    let outcome = commands::run(&mut test);
+    if args.keep { outcome } else { outcome.and(cluster.manage("down", &[])) }
+}

@@ -1,0 +1,191 @@
+//! The NodeSets that are scaled and updated, and their exact state.
+
+use anyhow::Result;
+use e2e::eventually;
+use e2e::expectations::ExpectationsEnv;
+use futures::stream::{self, StreamExt};
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt};
+use serde_json::{Value, json};
+use slinky_api::labels::annotations::POD_CORDON;
+use slinky_api::v1beta1::{Controller, NodeSet};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
+use std::time::Duration;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+/// Slurm clusters, each with two NodeSets.
+const CLUSTERS: [&str; 3] = ["amber", "blue", "coral"];
+/// NodeSets per cluster.
+const NODESETS: [&str; 2] = ["cpu", "gpu"];
+/// How long it may take after the last fault: expired batches, terms and half-open times, and after a hand-over the time
+/// until a Controller without RestApi counts as one without Slurm.
+const CONVERGE_LIMIT: Duration = Duration::from_mins(8);
+/// Interval at which pods are reported as ready in a cluster without kubelets.
+const READY_INTERVAL: Duration = Duration::from_millis(300);
+/// Concurrent requests of the test.
+const CONCURRENCY: usize = 16;
+
+/// NodeSets and their desired state.
+pub struct Workload {
+    nodesets: Api<NodeSet>,
+    pods: Api<Pod>,
+    /// Pods per NodeSet at full size.
+    size: u32,
+    desired: Mutex<Desired>,
+    _kubelet: JoinSet<()>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Desired {
+    replicas: u32,
+    image: String,
+}
+
+impl Workload {
+    /// Empty NodeSets. Without nodes the test reports their pods as ready.
+    pub async fn create(env: &ExpectationsEnv, pods: u32, has_nodes: bool) -> Result<Self> {
+        let workload = Self {
+            nodesets: env.api(),
+            pods: env.api(),
+            size: pods / u32::try_from(CLUSTERS.len() * NODESETS.len())?,
+            desired: Mutex::new(Desired { replicas: 0, image: "slurmd:0".to_owned() }),
+            _kubelet: if has_nodes { JoinSet::new() } else { report_ready(env.api()) },
+        };
+        let keys = json!({ "slurm.key": "protects-nothing", "jwt.key": "protects-nothing-either" });
+        create(&env.api::<Secret>(), json!({ "metadata": { "name": "keys" }, "stringData": keys })).await?;
+        for cluster in CLUSTERS {
+            let spec = json!({
+                "slurmKeyRef": { "name": "keys", "key": "slurm.key" },
+                "jwtKeyRef": { "name": "keys", "key": "jwt.key" },
+            });
+            create(&env.api::<Controller>(), json!({ "metadata": { "name": cluster }, "spec": spec })).await?;
+            for nodeset in NODESETS {
+                create(&workload.nodesets, empty_nodeset(cluster, nodeset)).await?;
+            }
+        }
+        Ok(workload)
+    }
+
+    /// Changes all NodeSets; returns what was changed.
+    pub async fn change(&self, round: u32) -> Result<String> {
+        let (description, desired) = {
+            let mut desired = self.desired.lock().unwrap();
+            let description = match round % 3 {
+                0 => {
+                    desired.replicas = self.size;
+                    format!("scale out to {} pods each", desired.replicas)
+                }
+                1 => {
+                    desired.replicas = self.size / 3;
+                    format!("scale in to {} pods each", desired.replicas)
+                }
+                _ => {
+                    desired.replicas = self.size / 2;
+                    desired.image = format!("slurmd:{round}");
+                    format!("update to {} and scale out to {} pods each", desired.image, desired.replicas)
+                }
+            };
+            (description, desired.clone())
+        };
+        let Desired { replicas, image } = desired;
+        let patch = Patch::Merge(json!({ "spec": { "replicas": replicas, "slurmd": { "image": image } } }));
+        for name in names() {
+            self.nodesets.patch(&name, &PatchParams::default(), &patch).await?;
+        }
+        Ok(description)
+    }
+
+    /// Waits until all NodeSets have exactly the desired pods, and nothing is left of what was done on the way.
+    pub async fn wait_until_exact(&self) -> Result<()> {
+        let differences = async || self.differences().await;
+        eventually("the exact state", CONVERGE_LIMIT, differences, Vec::is_empty).await?;
+        Ok(())
+    }
+
+    async fn differences(&self) -> Result<Vec<String>> {
+        let Desired { replicas, image } = self.desired.lock().unwrap().clone();
+        let mut differences = vec![];
+        let pods = self.pods.list(&ListParams::default()).await?.items;
+        let mut by_name: BTreeMap<String, Pod> = pods.into_iter().map(|pod| (pod.name_any(), pod)).collect();
+        let desired: BTreeSet<String> =
+            names().flat_map(|name| (0..replicas).map(move |ordinal| format!("{name}-{ordinal}"))).collect();
+        for name in &desired {
+            match by_name.remove(name) {
+                None => differences.push(format!("{name} is missing")),
+                Some(pod) => differences.extend(difference(&pod, &image)),
+            }
+        }
+        differences.extend(by_name.into_keys().map(|name| format!("{name} is too much")));
+        Ok(differences)
+    }
+}
+
+fn difference(pod: &Pod, image: &str) -> Option<String> {
+    let name = pod.name_any();
+    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let is_ready = conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True");
+    let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+    let is_updated = containers.into_iter().any(|container| container.image.as_deref() == Some(image));
+    if pod.metadata.deletion_timestamp.is_some() {
+        Some(format!("{name} is terminating"))
+    } else if !is_ready {
+        Some(format!("{name} is not ready"))
+    } else if !is_updated {
+        Some(format!("{name} is not updated"))
+    } else if pod.annotations().contains_key(POD_CORDON) {
+        Some(format!("{name} is marked"))
+    } else {
+        None
+    }
+}
+
+fn names() -> impl Iterator<Item = String> {
+    CLUSTERS.iter().flat_map(|cluster| NODESETS.iter().map(move |nodeset| format!("{cluster}-{nodeset}")))
+}
+
+fn empty_nodeset(cluster: &str, nodeset: &str) -> Value {
+    let update = json!({ "type": "RollingUpdate", "rollingUpdate": { "maxUnavailable": "40%" } });
+    json!({
+        "metadata": { "name": format!("{cluster}-{nodeset}") },
+        "spec": {
+            "controllerRef": { "name": cluster },
+            "replicas": 0,
+            "oversubscribeNode": true,
+            "slurmd": { "image": "slurmd:0" },
+            "logfile": { "image": "logfile:1" },
+            "updateStrategy": update,
+        },
+    })
+}
+
+async fn create<K>(api: &Api<K>, object: Value) -> Result<()>
+where
+    K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::Serialize + serde::de::DeserializeOwned,
+{
+    api.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
+    Ok(())
+}
+
+/// Reports pods as running and ready, as kubelets do.
+fn report_ready(pods: Api<Pod>) -> JoinSet<()> {
+    let mut task = JoinSet::new();
+    task.spawn(async move {
+        let status = json!({ "phase": "Running", "conditions": [{ "type": "Ready", "status": "True" }] });
+        let patch = Patch::Merge(json!({ "status": status }));
+        loop {
+            let listed = pods.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default();
+            let waiting = listed.into_iter().filter(|pod| difference(pod, "").is_some_and(|why| why.ends_with("not ready")));
+            let reports = stream::iter(waiting).map(|pod| {
+                let (pods, patch) = (&pods, &patch);
+                // The pod may be gone by now.
+                async move { drop(pods.patch_status(&pod.name_any(), &PatchParams::default(), patch).await) }
+            });
+            reports.buffer_unordered(CONCURRENCY).collect::<()>().await;
+            sleep(READY_INTERVAL).await;
+        }
+    });
+    task
+}
