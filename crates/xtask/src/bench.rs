@@ -5,6 +5,7 @@ mod audit;
 mod background;
 mod cluster_state;
 mod measurement;
+mod operator;
 mod reflector;
 mod report;
 mod service;
@@ -17,6 +18,7 @@ use crate::commands::{self, cargo};
 use crate::progress::step;
 use anyhow::{Result, ensure};
 use measurement::Measurement;
+use operator::Operator;
 use serde_json::{Value, json};
 use std::fs;
 use std::io::stderr;
@@ -25,6 +27,8 @@ use workload::{NAMESPACE, Workload, parse_max_unavailable};
 
 /// The binary that is measured by default.
 const OPERATOR: &str = "nodeset-controller";
+/// The binary that coordinates several replicas.
+const SERVICE: &str = "expectations";
 /// A simulated node has capacity for many more, but then the cluster would have too few nodes to be realistic.
 const PODS_PER_NODE: u32 = 10;
 
@@ -41,9 +45,12 @@ One JSON object per phase goes to standard output, everything else to standard e
   in      the NodeSets shrink to 0
 
   who, phase, n, nodesets  program, phase, number of pods and NodeSets
+  replicas                 number of active processes of the program
   pods_exist_s             seconds from the change until all (new) pods exist; `in`: until all are deleted
   settled_s                seconds from the change until the status of every NodeSet reports it
-  cpu_s, peak_rss_mib      CPU time and peak memory of the process
+  cpu_s, busiest_cpu_s     CPU time of all replicas together, and of the busiest one
+  service_cpu_s            CPU time of the expectations service
+  peak_rss_mib             peak memory of the largest replica
   requests, by             requests to the API server, also by verb and resource, without watches
 
 CPU time, memory and requests are counted from the change until 5 s after it has settled.";
@@ -60,6 +67,13 @@ pub struct Args {
     /// Number of NodeSets that the pods are spread over evenly.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     nodesets: u32,
+    /// Number of Slurm clusters that the NodeSets are spread over evenly.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    clusters: u32,
+    /// Run this many active replicas, coordinated by the expectations service, instead of one without it. They are started
+    /// again until the clusters are spread as evenly as possible.
+    #[arg(long, value_parser = clap::value_parser!(u8).range(1..))]
+    replicas: Option<u8>,
     /// `maxUnavailable` of the NodeSets during the update, a number or a percentage.
     #[arg(long, default_value = "25%", value_parser = parse_max_unavailable)]
     max_unavailable: Value,
@@ -93,6 +107,12 @@ pub fn run(args: &Args) -> Result<()> {
         args.pods,
         args.nodesets
     );
+    ensure!(
+        args.clusters <= args.nodesets,
+        "{} NodeSets are too few for {} Slurm clusters: each needs at least one",
+        args.nodesets,
+        args.clusters
+    );
     if let Some(program) = &args.program {
         ensure!(program.is_file(), "{} is not a file", program.display());
     }
@@ -107,21 +127,22 @@ pub fn run(args: &Args) -> Result<()> {
         Some(program) => absolute(program)?,
         None => step(format!("build {OPERATOR}"), || build(&cluster))?,
     };
-    let workload = Workload::new(args.pods, args.nodesets, &args.max_unavailable);
+    let workload = Workload::new(args.pods, args.nodesets, args.clusters, &args.max_unavailable);
     let nodes = args.pods.div_ceil(PODS_PER_NODE).to_string();
     let up = cluster.manage("up", &["--profile", "scale", "--nodes", &nodes]);
-    let outcome = up.and_then(|()| measure(&cluster, &program, &workload));
+    let outcome = up.and_then(|()| measure(&cluster, &program, &workload, args.replicas));
     // The cluster is removed in any case; the first error is reported.
     if args.keep { outcome } else { outcome.and(cluster.manage("down", &[])) }
 }
 
 /// Builds the operator in release mode, into the target directory of this program.
 fn build(cluster: &LocalCluster) -> Result<PathBuf> {
-    cargo(&["build", "--quiet", "--release", "--package", OPERATOR, "--bin", OPERATOR])?;
+    // One selection for both: another one would build the libraries again.
+    cargo(&["build", "--quiet", "--release", "--package", OPERATOR, "--package", SERVICE, "--bins"])?;
     Ok(cluster.programs()?.with_file_name("release").join(OPERATOR))
 }
 
-fn measure(cluster: &LocalCluster, program: &Path, workload: &Workload) -> Result<()> {
+fn measure(cluster: &LocalCluster, program: &Path, workload: &Workload, replicas: Option<u8>) -> Result<()> {
     step("install the CRDs", || {
         let crds = fs::read_to_string(format!("{WORKSPACE}/deploy/crds.yaml"))?;
         cluster.apply("default", &crds)?;
@@ -133,5 +154,11 @@ fn measure(cluster: &LocalCluster, program: &Path, workload: &Workload) -> Resul
         let list = json!({"apiVersion": "v1", "kind": "List", "items": workload.objects()});
         cluster.apply(NAMESPACE, &list.to_string())
     })?;
-    Measurement::start(cluster, program, workload)?.run()
+    let operator = match replicas {
+        None => Operator::start(cluster, program)?,
+        Some(count) => step(format!("start {count} replicas and the expectations service"), || {
+            Operator::start_replicas(cluster, program, count, workload)
+        })?,
+    };
+    Measurement::start(cluster, program, workload, operator)?.run()
 }

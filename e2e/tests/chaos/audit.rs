@@ -104,7 +104,10 @@ fn write(event: &Value) -> Option<Write> {
     }
     Some(Write {
         // A delete of another client, such as a kubelet, may finish an earlier one.
-        at: event[if is_ours { "requestReceivedTimestamp" } else { "stageTimestamp" }].as_str()?.parse().ok()?,
+        at: event[if is_ours { "requestReceivedTimestamp" } else { "stageTimestamp" }]
+            .as_str()?
+            .parse()
+            .ok()?,
         pod: object["name"].as_str()?.to_owned(),
         is_create,
         is_ours,

@@ -67,6 +67,10 @@ impl Faults {
 impl Display for Faults {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
         let Self { kills, pauses, cuts } = self;
-        write!(formatter, "{} faults ({kills} killed, {pauses} paused, {cuts} cut off)", kills + pauses + cuts)
+        write!(
+            formatter,
+            "{} faults ({kills} killed, {pauses} paused, {cuts} cut off)",
+            kills + pauses + cuts
+        )
     }
 }

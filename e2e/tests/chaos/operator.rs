@@ -3,10 +3,10 @@
 use super::cut::Forwarder;
 use super::faults::{Fault, Faults, REPLICAS, SERVICES};
 use anyhow::{Context, Result};
+use e2e::eventually;
 use e2e::expectations::{ExpectationsEnv, Server};
 use e2e::process::{Process, binary, scratch};
 use e2e::test_env::SOON;
-use e2e::eventually;
 use rand::{Rng, RngExt};
 use std::net::SocketAddr;
 use std::path::PathBuf;

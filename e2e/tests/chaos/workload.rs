@@ -61,7 +61,8 @@ impl Workload {
                 "slurmKeyRef": { "name": "keys", "key": "slurm.key" },
                 "jwtKeyRef": { "name": "keys", "key": "jwt.key" },
             });
-            create(&env.api::<Controller>(), json!({ "metadata": { "name": cluster }, "spec": spec })).await?;
+            create(&env.api::<Controller>(), json!({ "metadata": { "name": cluster }, "spec": spec }))
+                .await?;
             for nodeset in NODESETS {
                 create(&workload.nodesets, empty_nodeset(cluster, nodeset)).await?;
             }
@@ -126,7 +127,8 @@ impl Workload {
 fn difference(pod: &Pod, image: &str) -> Option<String> {
     let name = pod.name_any();
     let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    let is_ready = conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True");
+    let is_ready =
+        conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True");
     let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
     let is_updated = containers.into_iter().any(|container| container.image.as_deref() == Some(image));
     if pod.metadata.deletion_timestamp.is_some() {
@@ -163,7 +165,11 @@ fn empty_nodeset(cluster: &str, nodeset: &str) -> Value {
 
 async fn create<K>(api: &Api<K>, object: Value) -> Result<()>
 where
-    K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::Serialize + serde::de::DeserializeOwned,
+    K: kube::Resource<DynamicType = ()>
+        + Clone
+        + std::fmt::Debug
+        + serde::Serialize
+        + serde::de::DeserializeOwned,
 {
     api.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
     Ok(())
@@ -177,7 +183,9 @@ fn report_ready(pods: Api<Pod>) -> JoinSet<()> {
         let patch = Patch::Merge(json!({ "status": status }));
         loop {
             let listed = pods.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default();
-            let waiting = listed.into_iter().filter(|pod| difference(pod, "").is_some_and(|why| why.ends_with("not ready")));
+            let waiting = listed
+                .into_iter()
+                .filter(|pod| difference(pod, "").is_some_and(|why| why.ends_with("not ready")));
             let reports = stream::iter(waiting).map(|pod| {
                 let (pods, patch) = (&pods, &patch);
                 // The pod may be gone by now.

@@ -6,9 +6,9 @@ use super::api::Api;
 use super::audit::AuditLog;
 use super::background::Background;
 use super::cluster_state::{ClusterState, DesiredNodeSet, Goal};
+use super::operator::Operator;
 use super::reflector::Reflector;
 use super::report::{Line, mebibytes, seconds};
-use super::usage;
 use super::workload::{IMAGES, NODESETS, Workload};
 use crate::cluster::LocalCluster;
 use crate::progress::step;
@@ -33,7 +33,7 @@ pub struct Measurement<'a> {
     /// The name of the program in the results, and the first part of its User-Agent.
     program: &'a str,
     workload: &'a Workload,
-    process: Background,
+    operator: Operator,
     audit: AuditLog,
     reflector: Reflector,
     api: Api,
@@ -47,15 +47,18 @@ struct Times {
 }
 
 impl<'a> Measurement<'a> {
-    /// Starts the program in a cluster that has the objects of the workload. It has the flags of our controllers.
-    pub fn start(cluster: &LocalCluster, file: &'a Path, workload: &'a Workload) -> Result<Self> {
+    /// Measures a program that runs in a cluster that has the objects of the workload.
+    pub fn start(
+        cluster: &LocalCluster,
+        file: &'a Path,
+        workload: &'a Workload,
+        operator: Operator,
+    ) -> Result<Self> {
         let program = name(file)?;
         let (api, proxy) = Api::start(cluster)?;
         let reflector = Reflector::start(&api);
-        let log = cluster.programs()?.join(format!("bench-{program}.log"));
-        let process = Background::start(&mut cluster.controller(file), log)?;
         let audit = AuditLog::open(&cluster.layout.audit_log())?;
-        Ok(Self { program, workload, process, audit, reflector, api, _proxy: proxy })
+        Ok(Self { program, workload, operator, audit, reflector, api, _proxy: proxy })
     }
 
     /// Runs all phases.
@@ -75,12 +78,10 @@ impl<'a> Measurement<'a> {
 
     /// Runs a phase and prints its figures.
     fn phase(&mut self, phase: &str, work: impl FnOnce(&mut Self) -> Result<Times>) -> Result<()> {
-        let process = self.process.id();
         self.audit.read(self.program)?;
-        usage::reset_peak_memory(process)?;
-        let cpu = usage::cpu(process)?;
+        let before = self.operator.begin_phase()?;
         let times = step(phase, || work(self))?;
-        let cpu = usage::cpu(process)?.saturating_sub(cpu);
+        let usage = self.operator.usage_since(&before)?;
         let by = self.audit.read(self.program)?;
         let line = Line {
             who: self.program,
@@ -89,8 +90,11 @@ impl<'a> Measurement<'a> {
             nodesets: self.workload.nodesets.len(),
             pods_exist_s: times.pods_exist.map(seconds),
             settled_s: times.settled.map(seconds),
-            cpu_s: seconds(cpu),
-            peak_rss_mib: mebibytes(usage::peak_memory(process)?),
+            replicas: usage.cpu.len(),
+            cpu_s: seconds(usage.cpu.iter().sum()),
+            busiest_cpu_s: seconds(usage.cpu.iter().copied().max().unwrap_or_default()),
+            service_cpu_s: usage.service_cpu.map(seconds),
+            peak_rss_mib: mebibytes(usage.peak_memory),
             requests: by.values().sum(),
             by,
         };
@@ -130,7 +134,7 @@ impl<'a> Measurement<'a> {
                 return Ok(false);
             }
             self.reflector.apply_next_event(left.min(LIVENESS_INTERVAL))?;
-            self.process.ensure_running()?;
+            self.operator.ensure_running()?;
         }
         Ok(true)
     }

@@ -15,13 +15,19 @@ pub struct Line<'a> {
     pub n: u32,
     /// Number of NodeSets.
     pub nodesets: usize,
+    /// Number of replicas of the program.
+    pub replicas: usize,
     /// Seconds from the change until all pods exist, or are deleted.
     pub pods_exist_s: Option<f64>,
     /// Seconds from the change until the status of every NodeSet reports it.
     pub settled_s: Option<f64>,
-    /// CPU time of the program.
+    /// CPU time of the program, over all its replicas.
     pub cpu_s: f64,
-    /// Peak memory of the program.
+    /// CPU time of the busiest replica.
+    pub busiest_cpu_s: f64,
+    /// CPU time of the expectations service, if there is one.
+    pub service_cpu_s: Option<f64>,
+    /// Peak memory of the largest replica.
     pub peak_rss_mib: f64,
     /// Its requests to the API server.
     pub requests: u64,
@@ -50,9 +56,12 @@ mod tests {
             phase: "idle60",
             n: 1000,
             nodesets: 2,
+            replicas: 1,
             pods_exist_s: None,
             settled_s: None,
             cpu_s: seconds(Duration::from_millis(20)),
+            busiest_cpu_s: seconds(Duration::from_millis(20)),
+            service_cpu_s: None,
             peak_rss_mib: mebibytes(20_500),
             requests: 3,
             by: [("list pods".to_owned(), 3)].into(),
@@ -61,7 +70,7 @@ mod tests {
 
     #[test]
     fn line_has_exactly_the_documented_fields() {
-        let expected = r#"{"who":"nodeset-controller","phase":"idle60","n":1000,"nodesets":2,"pods_exist_s":null,"settled_s":null,"cpu_s":0.02,"peak_rss_mib":20.0,"requests":3,"by":{"list pods":3}}"#;
+        let expected = r#"{"who":"nodeset-controller","phase":"idle60","n":1000,"nodesets":2,"replicas":1,"pods_exist_s":null,"settled_s":null,"cpu_s":0.02,"busiest_cpu_s":0.02,"service_cpu_s":null,"peak_rss_mib":20.0,"requests":3,"by":{"list pods":3}}"#;
         assert_eq!(serde_json::to_string(&idle()).unwrap(), expected);
     }
 

@@ -28,17 +28,25 @@ pub fn parse_max_unavailable(text: &str) -> Result<Value, ParseIntError> {
 pub struct Workload {
     /// Name and size of each NodeSet.
     pub nodesets: Vec<(String, u32)>,
+    /// Number of Slurm clusters that the NodeSets are spread over evenly.
+    clusters: u32,
     max_unavailable: Value,
 }
 
 impl Workload {
-    /// Spreads pods evenly over NodeSets.
-    pub fn new(pods: u32, nodesets: u32, max_unavailable: &Value) -> Self {
+    /// Spreads pods evenly over NodeSets, and these over Slurm clusters.
+    pub fn new(pods: u32, nodesets: u32, clusters: u32, max_unavailable: &Value) -> Self {
         let size = |index| pods / nodesets + u32::from(index < pods % nodesets);
         Self {
             nodesets: (0..nodesets).map(|index| (format!("worker-{index}"), size(index))).collect(),
+            clusters,
             max_unavailable: max_unavailable.clone(),
         }
+    }
+
+    /// The number of Slurm clusters.
+    pub fn clusters(&self) -> usize {
+        usize::try_from(self.clusters).unwrap_or(usize::MAX)
     }
 
     /// The number of pods at full size.
@@ -56,27 +64,31 @@ impl Workload {
                 "metadata": {"name": "slurm-auth"},
                 "stringData": {"slurm.key": "protects-nothing", "jwt.key": "protects-nothing-either"},
             }),
+        ];
+        objects.extend((0..self.clusters).map(|number| {
             json!({
                 "apiVersion": "slinky.slurm.net/v1beta1",
                 "kind": "Controller",
-                "metadata": {"name": "slurm"},
+                "metadata": {"name": format!("slurm-{number}")},
                 "spec": {
                     "slurmKeyRef": {"name": "slurm-auth", "key": "slurm.key"},
                     "jwtKeyRef": {"name": "slurm-auth", "key": "jwt.key"},
                 },
-            }),
-        ];
-        objects.extend(self.nodesets.iter().map(|(name, _)| self.empty_nodeset(name)));
+            })
+        }));
+        let clusters = (0..self.clusters).cycle().map(|number| format!("slurm-{number}"));
+        let nodesets = self.nodesets.iter().zip(clusters);
+        objects.extend(nodesets.map(|((name, _), cluster)| self.empty_nodeset(name, &cluster)));
         objects
     }
 
-    fn empty_nodeset(&self, name: &str) -> Value {
+    fn empty_nodeset(&self, name: &str, cluster: &str) -> Value {
         json!({
             "apiVersion": "slinky.slurm.net/v1beta1",
             "kind": "NodeSet",
             "metadata": {"name": name},
             "spec": {
-                "controllerRef": {"name": "slurm"},
+                "controllerRef": {"name": cluster},
                 "replicas": 0,
                 "oversubscribeNode": true,
                 "slurmd": {"image": IMAGES[0]},
@@ -93,19 +105,27 @@ impl Workload {
 #[cfg(test)]
 mod tests {
     use super::{Workload, parse_max_unavailable};
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     #[test]
     fn pods_are_spread_evenly() {
-        let workload = Workload::new(11, 3, &json!("25%"));
+        let workload = Workload::new(11, 3, 1, &json!("25%"));
         let sizes: Vec<u32> = workload.nodesets.iter().map(|(_, size)| *size).collect();
         assert_eq!(sizes, [4, 4, 3]);
         assert_eq!(workload.pods(), 11);
     }
 
     #[test]
+    fn nodesets_are_spread_evenly_over_clusters() {
+        let objects = Workload::new(6, 6, 2, &json!(1)).objects();
+        let cluster_of = |object: &Value| object["spec"]["controllerRef"]["name"].as_str().map(str::to_owned);
+        let clusters: Vec<_> = objects.iter().filter_map(cluster_of).collect();
+        assert_eq!(clusters, ["slurm-0", "slurm-1", "slurm-0", "slurm-1", "slurm-0", "slurm-1"]);
+    }
+
+    #[test]
     fn nodesets_start_empty() {
-        let objects = Workload::new(5, 2, &json!(3)).objects();
+        let objects = Workload::new(5, 2, 1, &json!(3)).objects();
         let nodesets: Vec<_> = objects.iter().filter(|object| object["kind"] == "NodeSet").collect();
         assert_eq!(nodesets.len(), 2);
         for nodeset in nodesets {
