@@ -6,6 +6,7 @@
 pub mod audit;
 pub mod crds;
 pub mod deployments;
+pub mod expectations;
 pub mod fixtures;
 pub mod node;
 pub mod process;

@@ -73,6 +73,11 @@ impl Process {
         self.child.id()
     }
 
+    /// The file with its log.
+    pub fn log_path(&self) -> &Path {
+        &self.log
+    }
+
     /// Its log.
     pub fn log(&self) -> Result<String> {
         std::fs::read_to_string(&self.log).with_context(|| self.log.display().to_string())

@@ -7,7 +7,8 @@ use anyhow::Result;
 
 /// Simulated nodes.
 const NODES: &str = "30";
-/// The test.
+/// The suite with the test, and the test.
+const SUITE: &str = "replicas";
 const TEST: &str = "chaos";
 
 /// Options of the chaos command.
@@ -35,11 +36,11 @@ pub fn run(args: &Args) -> Result<()> {
     check_machine(Profile::Scale)?;
     let cluster = LocalCluster::new(&TEST.parse()?)?;
     step("build", || cargo(&["build", "--quiet", "--workspace", "--bins"]))?;
-    step("build the test", || cargo(&["test", "--quiet", "--package", "e2e", "--test", TEST, "--no-run"]))?;
+    step("build the test", || cargo(&["test", "--quiet", "--package", "e2e", "--test", SUITE, "--no-run"]))?;
     cluster.manage("up", &["--profile", "scale", "--nodes", NODES])?;
     let mut test = cluster.command("cargo");
     in_workspace(&mut test);
-    test.args(["test", "--offline", "--package", "e2e", "--test", TEST, "--", "--nocapture"]);
+    test.args(["test", "--offline", "--package", "e2e", "--test", SUITE, "--", TEST, "--nocapture"]);
     test.env("CHAOS_ROUNDS", args.rounds.to_string())
         .env("CHAOS_PODS", args.pods.to_string())
         .env("CHAOS_FAULTS", args.faults.to_string())

@@ -1,7 +1,7 @@
 //! What the audit log of the API server and the log of the expectations service prove together. Every request of a batch
 //! carries the batch id as its audit id.
 
-use super::operator::Operator;
+use crate::operator::Operator;
 use anyhow::{Context, Result};
 use e2e::audit;
 use e2e::expectations::ExpectationsEnv;

@@ -5,7 +5,7 @@ use e2e::eventually;
 use e2e::expectations::ExpectationsEnv;
 use futures::stream::{self, StreamExt};
 use k8s_openapi::api::core::v1::{Pod, Secret};
-use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use slinky_api::labels::annotations::POD_CORDON;
@@ -13,6 +13,7 @@ use slinky_api::v1beta1::{Controller, NodeSet};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
@@ -30,11 +31,14 @@ const CONCURRENCY: usize = 16;
 
 /// NodeSets and their desired state.
 pub struct Workload {
-    nodesets: Api<NodeSet>,
-    pods: Api<Pod>,
+    controllers: Api<Controller>,
+    pub nodesets: Api<NodeSet>,
+    pub pods: Api<Pod>,
     /// Pods per NodeSet at full size.
     size: u32,
     desired: Mutex<Desired>,
+    /// Whether pods are reported as ready.
+    reports_ready: watch::Sender<bool>,
     _kubelet: JoinSet<()>,
 }
 
@@ -47,12 +51,16 @@ struct Desired {
 impl Workload {
     /// Empty NodeSets. Without nodes the test reports their pods as ready.
     pub async fn create(env: &ExpectationsEnv, pods: u32, has_nodes: bool) -> Result<Self> {
+        let reports_ready = watch::Sender::new(!has_nodes);
+        let kubelet = report_ready(env.api(), reports_ready.subscribe());
         let workload = Self {
+            controllers: env.api(),
             nodesets: env.api(),
             pods: env.api(),
             size: pods / u32::try_from(CLUSTERS.len() * NODESETS.len())?,
             desired: Mutex::new(Desired { replicas: 0, image: "slurmd:0".to_owned() }),
-            _kubelet: if has_nodes { JoinSet::new() } else { report_ready(env.api()) },
+            reports_ready,
+            _kubelet: kubelet,
         };
         let keys = json!({ "slurm.key": "protects-nothing", "jwt.key": "protects-nothing-either" });
         create(&env.api::<Secret>(), json!({ "metadata": { "name": "keys" }, "stringData": keys })).await?;
@@ -61,8 +69,7 @@ impl Workload {
                 "slurmKeyRef": { "name": "keys", "key": "slurm.key" },
                 "jwtKeyRef": { "name": "keys", "key": "jwt.key" },
             });
-            create(&env.api::<Controller>(), json!({ "metadata": { "name": cluster }, "spec": spec }))
-                .await?;
+            create(&workload.controllers, json!({ "metadata": { "name": cluster }, "spec": spec })).await?;
             for nodeset in NODESETS {
                 create(&workload.nodesets, empty_nodeset(cluster, nodeset)).await?;
             }
@@ -70,28 +77,27 @@ impl Workload {
         Ok(workload)
     }
 
-    /// Changes all NodeSets; returns what was changed.
+    /// Changes all NodeSets: scales out, scales in, or updates and scales out; returns which.
     pub async fn change(&self, round: u32) -> Result<String> {
-        let (description, desired) = {
-            let mut desired = self.desired.lock().unwrap();
-            let description = match round % 3 {
-                0 => {
-                    desired.replicas = self.size;
-                    format!("scale out to {} pods each", desired.replicas)
-                }
-                1 => {
-                    desired.replicas = self.size / 3;
-                    format!("scale in to {} pods each", desired.replicas)
-                }
-                _ => {
-                    desired.replicas = self.size / 2;
-                    desired.image = format!("slurmd:{round}");
-                    format!("update to {} and scale out to {} pods each", desired.image, desired.replicas)
-                }
-            };
-            (description, desired.clone())
-        };
-        let Desired { replicas, image } = desired;
+        let image = self.desired.lock().unwrap().image.clone();
+        match round % 3 {
+            0 => self.set(self.size, &image).await,
+            1 => self.set(self.size / 3, &image).await,
+            _ => self.set(self.size / 2, &format!("slurmd:{round}")).await,
+        }
+    }
+
+    /// Scales all NodeSets.
+    pub async fn scale(&self, replicas: u32) -> Result<()> {
+        let image = self.desired.lock().unwrap().image.clone();
+        self.set(replicas, &image).await.map(drop)
+    }
+
+    /// Sets size and image of all NodeSets; returns the change.
+    async fn set(&self, replicas: u32, image: &str) -> Result<String> {
+        let desired = Desired { replicas, image: image.to_owned() };
+        let before = std::mem::replace(&mut *self.desired.lock().unwrap(), desired);
+        let description = format!("{} to {replicas} pods of {image} each", before.replicas);
         let patch = Patch::Merge(json!({ "spec": { "replicas": replicas, "slurmd": { "image": image } } }));
         for name in names() {
             self.nodesets.patch(&name, &PatchParams::default(), &patch).await?;
@@ -103,6 +109,44 @@ impl Workload {
     pub async fn wait_until_exact(&self) -> Result<()> {
         let differences = async || self.differences().await;
         eventually("the exact state", CONVERGE_LIMIT, differences, Vec::is_empty).await?;
+        Ok(())
+    }
+
+    /// Waits until a pod with this ordinal exists in one of the NodeSets, and returns its NodeSet.
+    pub async fn wait_for_pod(&self, ordinal: u32, limit: Duration) -> Result<()> {
+        let suffix = format!("-{ordinal}");
+        let names = async || {
+            let pods = self.pods.list_metadata(&ListParams::default()).await?;
+            Ok(pods.items.iter().map(ResourceExt::name_any).collect::<Vec<_>>())
+        };
+        let is_there = |names: &Vec<String>| names.iter().any(|name| name.ends_with(&suffix));
+        eventually("a new pod", limit, names, is_there).await?;
+        Ok(())
+    }
+
+    /// Leaves the readiness of pods to [`Self::set_ready`].
+    pub fn stop_reporting_ready(&self) {
+        self.reports_ready.send_replace(false);
+    }
+
+    /// Reports all pods as ready again.
+    pub fn resume_reporting_ready(&self) {
+        self.reports_ready.send_replace(true);
+    }
+
+    /// Reports one pod as ready or not.
+    pub async fn set_ready(&self, pod: &str, is_ready: bool) -> Result<()> {
+        self.pods.patch_status(pod, &PatchParams::default(), &pod_status(is_ready)).await?;
+        Ok(())
+    }
+
+    /// Deletes everything, while the operator runs. Without their Controller, NodeSets wait for no Slurm.
+    pub async fn delete(self) -> Result<()> {
+        let (params, all) = (DeleteParams::background(), ListParams::default());
+        self.controllers.delete_collection(&params, &all).await?;
+        self.nodesets.delete_collection(&params, &all).await?;
+        let list = async || Ok(self.nodesets.list(&all).await?.items);
+        eventually("deletion of all NodeSets", CONVERGE_LIMIT, list, Vec::is_empty).await?;
         Ok(())
     }
 
@@ -175,13 +219,20 @@ where
     Ok(())
 }
 
-/// Reports pods as running and ready, as kubelets do.
-fn report_ready(pods: Api<Pod>) -> JoinSet<()> {
+/// The status of a pod as a kubelet reports it.
+fn pod_status(is_ready: bool) -> Patch<Value> {
+    let status = if is_ready { "True" } else { "False" };
+    let conditions =
+        json!([{ "type": "Ready", "status": status, "lastTransitionTime": "2027-01-01T00:00:00Z" }]);
+    Patch::Merge(json!({ "status": { "phase": "Running", "conditions": conditions } }))
+}
+
+/// Reports pods as running and ready, as kubelets do, while `is_active`.
+fn report_ready(pods: Api<Pod>, mut is_active: watch::Receiver<bool>) -> JoinSet<()> {
     let mut task = JoinSet::new();
     task.spawn(async move {
-        let status = json!({ "phase": "Running", "conditions": [{ "type": "Ready", "status": "True" }] });
-        let patch = Patch::Merge(json!({ "status": status }));
-        loop {
+        let patch = pod_status(true);
+        while is_active.wait_for(|is_active| *is_active).await.is_ok() {
             let listed = pods.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default();
             let waiting = listed
                 .into_iter()

@@ -1,33 +1,22 @@
-//! Three nodeset-controllers and two processes of the expectations service under random faults: processes are killed and
-//! paused, connections are cut, while NodeSets are scaled and updated. Afterwards the audit log is read.
+//! Random faults: processes are killed and paused, connections are cut, while NodeSets are scaled and updated. Afterwards
+//! the audit log is read.
 //!
 //! A short version runs with the other tests, in a cluster without kubelets. `cargo xtask chaos` runs many rounds with
 //! hundreds of pods on simulated nodes. The faults are a function of the seed; their effects also depend on the time that
 //! real processes take.
 
-#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
-
-#[path = "chaos/audit.rs"]
-mod audit;
-#[path = "chaos/cut.rs"]
-mod cut;
-#[path = "chaos/faults.rs"]
-mod faults;
-#[path = "chaos/operator.rs"]
-mod operator;
-#[path = "chaos/workload.rs"]
-mod workload;
-
+use crate::audit::History;
+use crate::faults::Faults;
+use crate::operator::Operator;
+use crate::workload::Workload;
 use anyhow::{Context, Result, ensure};
 use e2e::expectations::ExpectationsEnv;
-use faults::Faults;
-use operator::Operator;
+use e2e::report;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use std::env::var;
 use std::str::FromStr;
 use tokio::time::Instant;
-use workload::Workload;
 
 /// What a run consists of.
 struct Settings {
@@ -71,20 +60,18 @@ async fn no_fault_leads_to_a_write_outside_a_batch_and_the_final_state_is_exact(
         let faulty = started.elapsed();
         operator.heal()?;
         workload.wait_until_exact().await.with_context(|| operator.logs())?;
-        println!(
+        report(format!(
             "round {round}: {change}; {injected}; faults for {:.0} s, exact after {:.0} s",
             faulty.as_secs_f64(),
             started.elapsed().as_secs_f64()
-        );
+        ));
         counts.add(&injected);
     }
-    operator.stop().await?;
-    let history = audit::History::read(&env, &operator)?;
+    let history = History::read(&env, &operator)?;
     let violations = history.violations();
-    println!("{} rounds, {counts}", settings.rounds);
-    println!("{history}");
-    println!("{} violations", violations.len());
+    report(format!("{} rounds, {counts}, {history}, {} violations", settings.rounds, violations.len()));
     ensure!(violations.is_empty(), "{violations:#?}");
-    drop(workload);
+    workload.delete().await?;
+    operator.stop().await?;
     env.tear_down().await
 }

@@ -1,7 +1,7 @@
 //! The processes under test: replicas and the expectations service, their faults and their logs.
 
-use super::cut::Forwarder;
-use super::faults::{Fault, Faults, REPLICAS, SERVICES};
+use crate::cut::Forwarder;
+use crate::faults::{Fault, Faults, REPLICAS, SERVICES};
 use anyhow::{Context, Result};
 use e2e::eventually;
 use e2e::expectations::{ExpectationsEnv, Server};
@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 /// All processes of the operator.
 pub struct Operator<'a> {
@@ -22,6 +22,8 @@ pub struct Operator<'a> {
     /// The logs of all processes of the service, also of those that were killed.
     pub service_logs: Vec<PathBuf>,
     replica_logs: Vec<PathBuf>,
+    /// The file with the authorities of the service's certificate.
+    authorities: PathBuf,
 }
 
 struct Service {
@@ -37,8 +39,14 @@ struct Replica {
 impl<'a> Operator<'a> {
     /// Starts all processes and waits until the replicas have joined the service.
     pub async fn start(env: &'a ExpectationsEnv) -> Result<Self> {
-        let mut operator =
-            Self { env, services: vec![], replicas: vec![], service_logs: vec![], replica_logs: vec![] };
+        let mut operator = Self {
+            env,
+            services: vec![],
+            replicas: vec![],
+            service_logs: vec![],
+            replica_logs: vec![],
+            authorities: PathBuf::new(),
+        };
         for _ in 0..SERVICES {
             let address = e2e::process::free_address()?;
             operator.services.push(Service { server: None, address });
@@ -46,7 +54,7 @@ impl<'a> Operator<'a> {
         for service in 0..SERVICES {
             operator.start_service(service)?;
         }
-        env.write_credentials().await?;
+        operator.authorities = env.write_authorities().await?;
         for replica in 0..REPLICAS {
             let mut connections = vec![];
             for service in &operator.services {
@@ -76,11 +84,16 @@ impl<'a> Operator<'a> {
         let urls = replica.connections.iter().map(|connection| format!("https://{}", connection.address));
         let urls = urls.collect::<Vec<_>>().join(",");
         let log = scratch(&format!("{}-replica-{number}-{}.log", self.env.name(), self.replica_logs.len()))?;
-        let flags = [["--namespaces", self.env.name()], ["--expectations", &urls]].concat();
-        let flags = [flags, self.env.credential_flags()?.iter().map(String::as_str).collect()].concat();
+        let (authorities, token) = (self.authorities.display().to_string(), self.env.token_file()?);
+        let flags = [
+            ["--namespaces", self.env.name()],
+            ["--expectations", &urls],
+            ["--expectations-ca-file", &authorities],
+            ["--expectations-token-file", token.to_str().context("a path")?],
+        ];
         let name = format!("replica-{number}");
-        let process =
-            Process::start_with_env(binary("nodeset-controller")?, &flags, &[("POD_NAME", &name)], &log)?;
+        let program = binary("nodeset-controller")?;
+        let process = Process::start_with_env(program, &flags.concat(), &[("POD_NAME", &name)], &log)?;
         self.replica_logs.push(log);
         replica.process = Some(process);
         Ok(())
@@ -114,7 +127,7 @@ impl<'a> Operator<'a> {
         Ok(counts)
     }
 
-    fn begin(&mut self, fault: Fault) -> Result<()> {
+    pub fn begin(&mut self, fault: Fault) -> Result<()> {
         match fault {
             Fault::KillReplica(number, _) => drop(self.replicas[number].process.take()),
             Fault::PauseReplica(number, _) => {
@@ -149,17 +162,21 @@ impl<'a> Operator<'a> {
 
     /// Continues a paused process, and starts one that has ended: as the kubelet does, in the same pod.
     fn revive_replica(&mut self, number: usize) -> Result<()> {
-        match &mut self.replicas[number].process {
-            Some(process) if process.exit_status()?.is_none() => process.signal("CONT"),
-            _ => self.start_replica(number),
+        if let Some(process) = &mut self.replicas[number].process
+            && process.exit_status()?.is_none()
+        {
+            return process.signal("CONT");
         }
+        self.start_replica(number)
     }
 
     fn revive_service(&mut self, number: usize) -> Result<()> {
-        match &mut self.services[number].server {
-            Some(server) if server.process.exit_status()?.is_none() => server.process.signal("CONT"),
-            _ => self.start_service(number),
+        if let Some(server) = &mut self.services[number].server
+            && server.process.exit_status()?.is_none()
+        {
+            return server.process.signal("CONT");
         }
+        self.start_service(number)
     }
 
     /// Starts every process that has ended: a leader exits when its term is over.
@@ -168,13 +185,28 @@ impl<'a> Operator<'a> {
         (0..SERVICES).try_for_each(|number| self.revive_service(number))
     }
 
+    /// The process of the service that leads.
+    pub fn leader(&self) -> Result<usize> {
+        let is_ready = |service: &Service| {
+            let server = service.server.as_ref();
+            server
+                .is_some_and(|server| server.process.fetch("/readyz").is_ok_and(|(status, _)| status == 200))
+        };
+        self.services.iter().position(is_ready).context("no process of the service leads")
+    }
+
     /// Stops all processes.
     pub async fn stop(&mut self) -> Result<()> {
         let processes = self.replicas.iter_mut().filter_map(|replica| replica.process.as_mut());
         for process in processes {
             process.terminate()?;
-            let ended = async || process.exit_status();
-            eventually("the end of a replica", SOON * 2, ended, Option::is_some).await?;
+            let ended = async {
+                while process.exit_status()?.is_none() {
+                    sleep(Duration::from_millis(100)).await;
+                }
+                anyhow::Ok(())
+            };
+            timeout(SOON * 2, ended).await.context("a replica did not end")??;
         }
         self.replicas.clear();
         self.services.clear();
