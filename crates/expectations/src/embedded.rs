@@ -21,7 +21,11 @@ pub struct Embedded {
     machine: Mutex<Machine>,
     clock: Clock,
     timing: Timing,
+    is_leading: IsLeading,
 }
+
+/// Whether this process leads at this time.
+type IsLeading = Box<dyn Fn(Duration) -> bool + Send + Sync>;
 
 impl Embedded {
     /// A service that leads from now on; an error if the timing constants do not keep batches apart.
@@ -32,7 +36,13 @@ impl Embedded {
         let mut machine = Machine::new(parameters, now);
         // The machine is never ticked, so the replica stays live without further heartbeats.
         machine.heartbeat(&Heartbeat { replica, leaving: false }, now);
-        Ok(Self { machine: Mutex::new(machine), clock, timing })
+        Ok(Self { machine: Mutex::new(machine), clock, timing, is_leading: Box::new(|_| true) })
+    }
+
+    /// Answers only at times at which `is_leading` holds: another process may grant batches at others.
+    #[must_use]
+    pub fn while_leading(self, is_leading: impl Fn(Duration) -> bool + Send + Sync + 'static) -> Self {
+        Self { is_leading: Box::new(is_leading), ..self }
     }
 
     /// State of the service.
@@ -44,6 +54,9 @@ impl Embedded {
     fn call<T>(&self, method: impl FnOnce(&mut Machine, Duration) -> T) -> Result<T, Unavailable> {
         let mut machine = self.machine.lock().map_err(|poisoned| Unavailable(poisoned.to_string().into()))?;
         let now = (self.clock)();
+        if !(self.is_leading)(now) {
+            return Err(Unavailable("this process does not lead any more".into()));
+        }
         Ok(method(&mut machine, now))
     }
 }
@@ -161,6 +174,16 @@ mod tests {
         assert_eq!(service.status().unwrap().counters.need_fresh, 0);
         begin(&service, request(REPLICA, 1, None, Ops::default()));
         assert_eq!(service.status().unwrap().counters.need_fresh, 1);
+    }
+
+    #[test]
+    fn process_that_does_not_lead_any_more_grants_nothing() {
+        let seconds = Arc::new(AtomicU64::new(0));
+        let service = embedded(&seconds).while_leading(|now| now < Duration::from_secs(10));
+        assert!(service.status().is_ok());
+        seconds.store(10, Ordering::Relaxed);
+        let refused = service.begin(request(REPLICA, 1, None, Ops::default())).now_or_never().unwrap();
+        assert!(refused.is_err(), "{refused:?}");
     }
 
     #[test]

@@ -66,7 +66,11 @@ impl Coordination {
         let replica = ReplicaId::from(format!("{}_{:08x}", runtime.instance(), rand::random::<u32>()));
         let clock: Clock = Arc::new(since_boot);
         let expectations: Arc<dyn Expectations> = match backend {
-            Backend::Embedded => Arc::new(embedded(&replica, clock)?),
+            Backend::Embedded => {
+                let term =
+                    runtime.term().context("a process with embedded expectations has to be elected")?;
+                Arc::new(embedded(&replica, clock)?.while_leading(move |now| term.covers(now)))
+            }
             Backend::Service(endpoints) => {
                 let Credentials { ca_file, token_file } = credentials;
                 let config = Config { endpoints, ca_file, token_file };

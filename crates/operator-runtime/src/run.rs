@@ -56,6 +56,7 @@ where
         leadership = acquire_leadership(name, &runtime, &mut starting) => leadership,
         () = tasks.shutdown() => return Ok(()),
     };
+    runtime.set_term(leadership.term());
     run_while_leading(tasks, leadership, starting, start(runtime)).await
 }
 

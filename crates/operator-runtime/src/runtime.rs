@@ -4,11 +4,12 @@ use crate::apply::Applier;
 use crate::args::Args;
 use crate::client::{self, client, no_retry_client};
 use crate::events::Events;
+use crate::lease::Term;
 use crate::ready::{Gate, Readiness};
 use crate::tasks::Tasks;
 use kube::Client;
 use slinky_api::names::cluster_domain;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// The running process. Cheap to clone.
 #[derive(Clone)]
@@ -26,6 +27,7 @@ struct Inner {
     events: Events,
     readiness: Readiness,
     tasks: Tasks,
+    term: OnceLock<Term>,
 }
 
 impl Runtime {
@@ -44,6 +46,7 @@ impl Runtime {
             namespace: config.default_namespace,
             readiness: Readiness::default(),
             tasks,
+            term: OnceLock::new(),
         };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -67,6 +70,16 @@ impl Runtime {
     /// The common flags.
     pub fn args(&self) -> &Args {
         &self.inner.args
+    }
+
+    /// The time for which this process holds its Lease, if it was elected.
+    pub fn term(&self) -> Option<Term> {
+        self.inner.term.get().cloned()
+    }
+
+    pub(crate) fn set_term(&self, term: Term) {
+        // A process is elected once.
+        let _ = self.inner.term.set(term);
     }
 
     /// The client for reads and for idempotent writes: it retries requests.
@@ -133,6 +146,7 @@ impl Runtime {
             namespace: "default".to_owned(),
             readiness: Readiness::default(),
             tasks: Tasks::default(),
+            term: OnceLock::new(),
         };
         Self { inner: Arc::new(inner) }
     }
