@@ -15,8 +15,8 @@ const CONTROL_PLANE: &str = "control-plane";
 const NODE: &str = "node";
 /// The name prefix of end-to-end tests that run pods; all others need an API server only.
 const NODE_TEST_PREFIX: &str = "node_";
-/// Number of parallel end-to-end tests per cluster: more than cores, because most of them wait.
-const TEST_THREADS: &str = "3";
+/// Number of parallel end-to-end tests: more than cores, because most of them wait, those without pods most of the time.
+const TEST_THREADS: [(&str, &str); 2] = [(CONTROL_PLANE, "6"), (NODE, "3")];
 
 /// Number of fault scenarios in the simulation of the nodeset-controller.
 const SCENARIOS: &str = "2000";
@@ -132,7 +132,8 @@ fn run_end_to_end_tests(clusters: &[LocalCluster; 2], tally: &mut Tally, keep: b
 fn run_in_cluster(cluster: &LocalCluster, profile: &str, tests: &[String], keep: bool) -> Result<Tally> {
     cluster.manage("up", &["--profile", profile])?;
     let mut tally = Tally::with_prefix(profile);
-    let mut command = test_command(cluster, tests);
+    let threads = TEST_THREADS.iter().find(|(of, _)| *of == profile).map_or("1", |(_, threads)| *threads);
+    let mut command = test_command(cluster, tests, threads);
     let tested = step(format!("end-to-end tests: {profile}"), || tally.add(&mut command));
     if !keep {
         cluster.manage("down", &[])?;
@@ -142,12 +143,12 @@ fn run_in_cluster(cluster: &LocalCluster, profile: &str, tests: &[String], keep:
 
 /// The command that runs end-to-end tests inside a cluster. The selection of all packages finds them as they were built:
 /// they cannot be built there, since the cluster's network cannot reach the crate registry.
-fn test_command(cluster: &LocalCluster, tests: &[String]) -> Command {
+fn test_command(cluster: &LocalCluster, tests: &[String], threads: &str) -> Command {
     let mut command = cluster.command("cargo");
     in_workspace(&mut command);
     command.args(["test", "--offline", "--workspace", "--no-fail-fast"]);
     command.args(tests.iter().flat_map(|test| ["--test", test]));
-    command.args(["--", "--test-threads", TEST_THREADS]);
+    command.args(["--", "--test-threads", threads]);
     command
 }
 
