@@ -187,4 +187,36 @@ impl Server {
         eventually("readiness", limit, fetch, |(status, _)| *status == 200).await?;
         Ok(started.elapsed())
     }
+
+    /// Waits until its log has this text.
+    pub async fn wait_for_log(&self, text: &str) -> Result<()> {
+        let log = async || self.process.log();
+        eventually(text, SOON, log, |log| log.contains(text)).await?;
+        Ok(())
+    }
+
+    /// The value of a metric with these labels, as in the text format and without prefix; 0 if there is none.
+    pub fn metric(&self, name_and_labels: &str) -> Result<f64> {
+        let (_, metrics) = self.process.fetch("/metrics")?;
+        let line = metrics.lines().find_map(|line| {
+            line.strip_prefix("slurm_operator_")?.strip_prefix(name_and_labels)?.strip_prefix(' ')
+        });
+        Ok(line.map(str::parse).transpose()?.unwrap_or_default())
+    }
+
+    /// Waits for the end of the process, and returns its exit code and how long that took.
+    pub async fn wait_for_exit(&mut self, limit: Duration) -> Result<(Option<i32>, Duration)> {
+        let started = Instant::now();
+        let process = std::cell::RefCell::new(&mut self.process);
+        let exit_status = async || process.borrow_mut().exit_status();
+        let status = eventually("the end of the process", limit, exit_status, Option::is_some).await?;
+        Ok((status.and_then(|status| status.code()), started.elapsed()))
+    }
+
+    /// Resident memory in KiB.
+    pub fn memory(&self) -> Result<u64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id()))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("VmRSS")?;
+        Ok(line.split_whitespace().next().context("a number")?.parse()?)
+    }
 }

@@ -1,50 +1,35 @@
 //! The service in a namespace of its own, with the permissions that it needs and no others, and its callers.
 
 use anyhow::{Context, Result, bail};
-use e2e::process::{Process, binary, free_address, kubeconfig_of_pod, scratch};
+use e2e::eventually;
+pub use e2e::expectations::{AUDIENCE, CALLERS as REPLICAS, Server};
+use e2e::expectations::{ExpectationsEnv, SERVICE};
 use e2e::test_env::SOON;
-use e2e::{TestNamespace, client, eventually};
 use expectations::client::{Client, Config};
 use expectations::proto::expectations_client::ExpectationsClient;
 use expectations::{Answer, Basis, BatchId, Begin, Clock, Expectations, NodeSetName, Ops, ReplicaId};
-use k8s_openapi::api::authentication::v1::TokenRequest;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
-use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, Role, RoleBinding};
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use kube::{Api, ResourceExt};
+use kube::ResourceExt;
+use kube::api::{Patch, PatchParams, PostParams};
 use operator_runtime::since_boot;
 use serde_json::{Value, json};
-use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 use tonic::Request;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 
-/// The audience of tokens for the service.
-pub const AUDIENCE: &str = "expectations.slinky.slurm.net";
-/// The account that may call the service.
-pub const REPLICAS: &str = "replicas";
-/// The account of the service.
-const SERVICE: &str = "expectations";
-
 /// A namespace in which processes of the service run.
-pub struct Env {
-    pub client: kube::Client,
-    pub namespace: TestNamespace,
-    kubeconfig: PathBuf,
-    started: AtomicU32,
-}
+pub struct Env(ExpectationsEnv);
 
-/// A process of the service.
-pub struct Server {
-    pub process: Process,
-    pub address: SocketAddr,
+impl Deref for Env {
+    type Target = ExpectationsEnv;
+
+    fn deref(&self) -> &ExpectationsEnv {
+        &self.0
+    }
 }
 
 /// A replica that has joined the service, or is about to.
@@ -58,65 +43,12 @@ pub struct Replica {
 impl Env {
     /// A namespace with the accounts of the service and of its callers.
     pub async fn create(test: &str) -> Result<Self> {
-        let env = Self::without_token_reviews(test).await?;
-        let subject = json!([{ "kind": "ServiceAccount", "name": SERVICE, "namespace": env.name() }]);
-        let role = json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:auth-delegator" });
-        let binding = json!({ "metadata": { "name": env.name() }, "roleRef": role, "subjects": subject });
-        let bindings: Api<ClusterRoleBinding> = Api::all(env.client.clone());
-        bindings.create(&PostParams::default(), &serde_json::from_value(binding)?).await?;
-        Ok(env)
+        ExpectationsEnv::create(test).await.map(Self)
     }
 
     /// A namespace in which the service may not review tokens.
     pub async fn without_token_reviews(test: &str) -> Result<Self> {
-        let client = client().await?;
-        let namespace = TestNamespace::create(&client, test).await?;
-        for account in [SERVICE, REPLICAS, "other"] {
-            let account = json!({ "metadata": { "name": account } });
-            let accounts = namespace.api::<ServiceAccount>();
-            accounts.create(&PostParams::default(), &serde_json::from_value(account)?).await?;
-        }
-        let rules = json!([
-            { "apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "list", "watch", "create", "update"] },
-            { "apiGroups": [""], "resources": ["secrets", "configmaps"], "verbs": ["get", "list", "watch", "create", "update"] },
-        ]);
-        let role = json!({ "metadata": { "name": SERVICE }, "rules": rules });
-        namespace.api::<Role>().create(&PostParams::default(), &serde_json::from_value(role)?).await?;
-        let role = json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": SERVICE });
-        let subject = json!([{ "kind": "ServiceAccount", "name": SERVICE, "namespace": namespace.name() }]);
-        let binding = json!({ "metadata": { "name": SERVICE }, "roleRef": role, "subjects": subject });
-        namespace
-            .api::<RoleBinding>()
-            .create(&PostParams::default(), &serde_json::from_value(binding)?)
-            .await?;
-        let token = request_token(&namespace, SERVICE, None).await?;
-        let kubeconfig = scratch(&format!("{}.kubeconfig", namespace.name()))?;
-        let kubeconfig = kubeconfig_of_pod(&token, Some(namespace.name()), kubeconfig)?;
-        let env = Self { client, namespace, kubeconfig, started: AtomicU32::new(0) };
-        std::fs::write(env.token_file()?, env.token(REPLICAS, AUDIENCE).await?)?;
-        Ok(env)
-    }
-
-    pub fn name(&self) -> &str {
-        self.namespace.name()
-    }
-
-    /// Starts a process of the service in a pod of this name.
-    pub fn start(&self, pod: &str, flags: &[&str]) -> Result<Server> {
-        self.start_at(free_address()?, pod, flags)
-    }
-
-    /// As [`Env::start`], at a given address.
-    pub fn start_at(&self, address: SocketAddr, pod: &str, flags: &[&str]) -> Result<Server> {
-        let number = self.started.fetch_add(1, Ordering::Relaxed);
-        let log = scratch(&format!("{}-{number}-{pod}.log", self.name()))?;
-        let (listen, accounts) = (address.to_string(), format!("{}/{REPLICAS}", self.name()));
-        let kubeconfig = self.kubeconfig.to_str().context("a path")?;
-        let common = ["--listen-addr", &listen, "--service-accounts", &accounts, "--kubeconfig", kubeconfig];
-        let env = [("POD_NAME", pod), ("POD_UID", pod)];
-        let process =
-            Process::start_with_env(binary("expectations")?, &[&common, flags].concat(), &env, &log)?;
-        Ok(Server { process, address })
+        ExpectationsEnv::without_token_reviews(test).await.map(Self)
     }
 
     /// Starts a process of the service and waits until it leads.
@@ -133,32 +65,6 @@ impl Env {
         let leases = self.namespace.api::<Lease>();
         leases.create(&PostParams::default(), &serde_json::from_value(lease)?).await?;
         Ok(())
-    }
-
-    /// A token of an account of this namespace, for 10 minutes.
-    pub async fn token(&self, account: &str, audience: &str) -> Result<String> {
-        request_token(&self.namespace, account, Some(audience)).await
-    }
-
-    /// The file with the token of the replicas.
-    pub fn token_file(&self) -> Result<PathBuf> {
-        scratch(&format!("{}.token", self.name()))
-    }
-
-    /// The certificates of the authorities, as clients find them in the ConfigMap.
-    pub async fn authorities(&self) -> Result<String> {
-        let maps = self.namespace.api::<ConfigMap>();
-        let get = async || Ok(maps.get_opt("expectations-ca").await?);
-        let map = eventually("the ConfigMap", SOON, get, Option::is_some).await?.context("a ConfigMap")?;
-        map.data.unwrap_or_default().remove("ca.crt").context("ca.crt")
-    }
-
-    /// How callers find these processes.
-    pub async fn config(&self, servers: &[&Server]) -> Result<Config> {
-        let ca_file = scratch(&format!("{}.ca", self.name()))?;
-        std::fs::write(&ca_file, self.authorities().await?)?;
-        let endpoints = servers.iter().map(|server| server.url().parse()).collect::<Result<_, _>>()?;
-        Ok(Config { endpoints, ca_file, token_file: self.token_file()? })
     }
 
     /// Lets a replica join.
@@ -191,24 +97,17 @@ impl Env {
         Ok(self.namespace.api::<K>().patch(name, &PatchParams::default(), &patch).await?)
     }
 
+    /// How callers find these processes.
+    pub async fn config(&self, servers: &[&Server]) -> Result<Config> {
+        let ca_file = self.write_authorities().await?;
+        let endpoints = servers.iter().map(|server| server.url().parse()).collect::<Result<_, _>>()?;
+        Ok(Config { endpoints, ca_file, token_file: self.token_file()? })
+    }
+
     /// Deletes the namespace.
     pub async fn tear_down(self) -> Result<()> {
-        let bindings: Api<ClusterRoleBinding> = Api::all(self.client.clone());
-        if bindings.get_opt(self.name()).await?.is_some() {
-            bindings.delete(self.name(), &DeleteParams::default()).await?;
-        }
-        self.namespace.delete().await
+        self.0.tear_down().await
     }
-}
-
-/// A token for this audience, by default that of the API server.
-async fn request_token(namespace: &TestNamespace, account: &str, audience: Option<&str>) -> Result<String> {
-    let audiences: Vec<_> = audience.into_iter().collect();
-    let request = json!({ "metadata": {}, "spec": { "audiences": audiences, "expirationSeconds": 3600 } });
-    let request: TokenRequest = serde_json::from_value(request)?;
-    let accounts = namespace.api::<ServiceAccount>();
-    let request = accounts.create_token_request(account, &PostParams::default(), &request).await?;
-    request.status.and_then(|status| status.token).context("a token")
 }
 
 /// A connection that trusts these authorities.
@@ -237,52 +136,6 @@ pub fn authorized<T>(message: T, token: &str) -> Request<T> {
     let mut request = Request::new(message);
     request.metadata_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
     request
-}
-
-impl Server {
-    pub fn url(&self) -> String {
-        format!("https://localhost:{}", self.address.port())
-    }
-
-    /// Waits until it leads, and returns how long that took.
-    pub async fn wait_until_ready(&self, limit: Duration) -> Result<Duration> {
-        let started = Instant::now();
-        let fetch = async || self.process.fetch("/readyz");
-        eventually("readiness", limit, fetch, |(status, _)| *status == 200).await?;
-        Ok(started.elapsed())
-    }
-
-    /// Waits until its log has this text.
-    pub async fn wait_for_log(&self, text: &str) -> Result<()> {
-        let log = async || self.process.log();
-        eventually(text, SOON, log, |log| log.contains(text)).await?;
-        Ok(())
-    }
-
-    /// The value of a metric with these labels, as in the text format and without prefix; 0 if there is none.
-    pub fn metric(&self, name_and_labels: &str) -> Result<f64> {
-        let (_, metrics) = self.process.fetch("/metrics")?;
-        let line = metrics.lines().find_map(|line| {
-            line.strip_prefix("slurm_operator_")?.strip_prefix(name_and_labels)?.strip_prefix(' ')
-        });
-        Ok(line.map(str::parse).transpose()?.unwrap_or_default())
-    }
-
-    /// Waits for the end of the process, and returns its exit code and how long that took.
-    pub async fn wait_for_exit(&mut self, limit: Duration) -> Result<(Option<i32>, Duration)> {
-        let started = Instant::now();
-        let process = std::cell::RefCell::new(&mut self.process);
-        let exit_status = async || process.borrow_mut().exit_status();
-        let status = eventually("the end of the process", limit, exit_status, Option::is_some).await?;
-        Ok((status.and_then(|status| status.code()), started.elapsed()))
-    }
-
-    /// Resident memory in KiB.
-    pub fn memory(&self) -> Result<u64> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id()))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("VmRSS")?;
-        Ok(line.split_whitespace().next().context("a number")?.parse()?)
-    }
 }
 
 impl Replica {
