@@ -75,8 +75,8 @@ mod tests {
         let now = Instant::now();
         let wait = ServiceWait::new(Wait { after: AFTER, reason }, now);
         let (mut during, mut after) = (writes(), writes());
-        let second = Duration::from_secs(1);
-        assert_eq!(wait.hold_back(&mut during, now + second), Some(AFTER - second));
+        let (elapsed, left) = (Duration::from_secs(1), Duration::from_secs(39));
+        assert_eq!(wait.hold_back(&mut during, now + elapsed), Some(left));
         assert_eq!(during.effects.len(), requested);
         assert_eq!(wait.hold_back(&mut after, now + AFTER), None);
         assert_eq!(after.effects.len(), 2);

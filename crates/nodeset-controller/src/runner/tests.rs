@@ -147,7 +147,7 @@ async fn state_of_a_nodeset_of_another_replica_is_dropped_after_its_run() {
     runs.with(nodeset.as_ref(), |run| {
         run.active = false;
         run.wait = Some(ServiceWait::new(
-            Wait { after: Duration::from_secs(60), reason: WaitReason::HalfOpen },
+            Wait { after: Duration::from_mins(1), reason: WaitReason::HalfOpen },
             Instant::now(),
         ));
     });

@@ -21,7 +21,7 @@ const ACCOUNT: &str = "replicas";
 /// Where the service listens.
 const ADDRESS: &str = "127.0.0.1:8443";
 /// Timeout for the start of service and replicas.
-const START_TIMEOUT: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_mins(1);
 /// How often replicas are started until the clusters are spread evenly over their random identities.
 const ATTEMPTS: usize = 60;
 

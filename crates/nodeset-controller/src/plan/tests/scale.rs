@@ -177,13 +177,9 @@ fn failed_pod_is_deleted_after_its_backoff() {
 #[test]
 fn pod_that_replaces_a_failed_one_tells_its_delay() {
     let delay_of = |fixture: &Fixture| {
-        let plan = fixture.plan();
-        let creates = plan.effects.iter().filter_map(|effect| match effect {
-            crate::plan::Effect::CreatePod(new) => Some(new.pod["metadata"]["annotations"].clone()),
-            _ => None,
-        });
-        let annotations = creates.last().unwrap();
-        annotations.get("nodeset.slinky.slurm.net/pod-retry-delay").cloned()
+        let effects = fixture.plan().effects;
+        let [crate::plan::Effect::CreatePod(new)] = effects.as_slice() else { panic!("{effects:?}") };
+        new.pod["metadata"]["annotations"].get("nodeset.slinky.slurm.net/pod-retry-delay").cloned()
     };
     let mut fixture = Fixture::new(&json!({ "replicas": 1 }));
     assert_eq!(delay_of(&fixture), None);
