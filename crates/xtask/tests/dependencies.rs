@@ -18,11 +18,12 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("pod-builder", &["slinky-api"]),
     ("operator-runtime", &["slinky-api"]),
     ("expectations", &["operator-runtime"]),
+    ("expectations-model", &["expectations"]),
     ("e2e", &["operator-runtime", "slinky-api", "test-support"]),
 ];
 
 /// Crates that no binary may depend on.
-const TEST_ONLY: &[&str] = &["slurm-fake", "test-support"];
+const TEST_ONLY: &[&str] = &["expectations-model", "slurm-fake", "test-support"];
 
 /// Pure crates without async runtime and I/O.
 const WITHOUT_TOKIO: &[&str] = &["slinky-api", "slurm-conf", "slurm-jwt", "pod-builder"];
