@@ -1,4 +1,4 @@
-//! The development commands of this project: local clusters, images, demo, benchmark, tests.
+//! The development commands of this project: local clusters, images, demo, benchmark, model checker, tests.
 
 mod bench;
 mod cache;
@@ -7,6 +7,7 @@ mod cluster;
 mod commands;
 mod demo;
 mod images;
+mod model;
 mod packages;
 mod progress;
 mod suite;
@@ -17,7 +18,7 @@ use std::process::ExitCode;
 /// The root of the repository.
 const WORKSPACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
-/// Development commands: local clusters, images, demo, benchmark, tests.
+/// Development commands: local clusters, images, demo, benchmark, model checker, tests.
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 struct Args {
@@ -39,6 +40,8 @@ enum Command {
     Bench(bench::Args),
     /// Kill and pause processes of the operator at random while it scales NodeSets on simulated nodes.
     Chaos(chaos::Args),
+    /// Check the expectations protocol in every state that small clusters can reach.
+    Model(model::Args),
     /// Run all checks and tests that CI runs.
     Test(suite::Args),
 }
@@ -50,6 +53,7 @@ fn main() -> ExitCode {
         Command::Demo => demo::run(),
         Command::Bench(args) => bench::run(&args),
         Command::Chaos(args) => chaos::run(&args),
+        Command::Model(args) => model::run(&args),
         Command::Test(args) => suite::run(&args),
     };
     match result {
