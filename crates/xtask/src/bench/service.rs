@@ -102,13 +102,15 @@ impl<'a> Bench<'a> {
         command.arg(format!("--service-accounts=default/{ACCOUNT}"));
         let log = cluster.programs()?.join("bench-expectations.log");
         let service = Background::start(&mut command, log)?;
-        let mut wait = cluster.command("kubectl");
-        let objects = ["configmap/expectations-ca", "secret/expectations-tls"];
-        commands::run(
-            wait.args(["wait", "--for=create", "--timeout=60s"]).args(objects).stdout(std::io::stderr()),
-        )?;
+        let authorities = "configmap/expectations-ca";
+        // One at a time: kubectl waits for the creation of a single object only.
+        for object in [authorities, "secret/expectations-tls"] {
+            let mut wait = cluster.command("kubectl");
+            wait.args(["wait", "--for=create", "--timeout=60s", object]);
+            commands::run(wait.stdout(std::io::stderr()))?;
+        }
         let mut get = cluster.command("kubectl");
-        get.args(["get", objects[0], "--output", r"jsonpath={.data.ca\.crt}"]);
+        get.args(["get", authorities, "--output", r"jsonpath={.data.ca\.crt}"]);
         let authorities = write(cluster, "expectations-ca.crt", &output(&mut get)?)?;
         let mut create = cluster.command("kubectl");
         create.args(["create", "token", ACCOUNT, "--duration=1h", "--audience", AUDIENCE]);
