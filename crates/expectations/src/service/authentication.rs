@@ -38,8 +38,10 @@ const AUDIENCE: &str = "expectations.slinky.slurm.net";
 const REFUSED_FOR: Duration = Duration::from_secs(10);
 /// How long an accepted token is remembered that does not tell when it expires.
 const UNKNOWN_EXPIRY: Duration = Duration::from_secs(10);
-/// Time limit of a TokenReview: less than that of a replica's call.
-const REVIEW_LIMIT: Duration = Duration::from_millis(1_500);
+/// How long a call waits for a TokenReview: less than the time limit of a replica's call.
+const ANSWER_LIMIT: Duration = Duration::from_millis(1_500);
+/// Time limit of a TokenReview. Its outcome is there for the next call, even if it was too late for the first.
+const REVIEW_LIMIT: Duration = Duration::from_secs(10);
 /// Reviews per second and address.
 const REVIEWS: NonZeroU32 = NonZeroU32::new(20).unwrap();
 /// How many tokens are remembered.
@@ -166,7 +168,8 @@ impl Authenticator {
     async fn check(self: &Arc<Self>, headers: &HeaderMap, peer: IpAddr) -> Outcome {
         let token = bearer_token(headers).ok_or(Refusal::NoToken)?;
         let hash: Hash = Sha256::digest(token).into();
-        self.known_or_reviewed(hash, token, peer)?.await
+        let review = self.known_or_reviewed(hash, token, peer)?;
+        tokio::time::timeout(ANSWER_LIMIT, review).await.unwrap_or_else(|_| Err(unanswered()))
     }
 
     /// The outcome of a review: an earlier one, one in progress, or a new one.
@@ -207,13 +210,17 @@ impl Authenticator {
         let review = TokenReview { spec, ..TokenReview::default() };
         let params = PostParams::default();
         let answer = tokio::time::timeout(REVIEW_LIMIT, self.reviews.create(&params, &review)).await;
-        let answer = answer.map_err(|_| Refusal::ReviewFailed("the API server did not answer".to_owned()))?;
+        let answer = answer.map_err(|_| unanswered())?;
         let answer = answer.map_err(|error| Refusal::ReviewFailed(chain(&error)))?;
         let user = accepted_user(answer.status.unwrap_or_default(), &self.users)?;
         let left = expiry(token).map(|expiry| expiry.duration_since(now()));
         let left = left.and_then(|left| Duration::try_from(left).ok()).unwrap_or(UNKNOWN_EXPIRY);
         Ok(Caller { user: user.into(), valid_until: Instant::now() + left })
     }
+}
+
+fn unanswered() -> Refusal {
+    Refusal::ReviewFailed("the API server did not answer in time".to_owned())
 }
 
 /// The user of a reviewed token, if it may call.
