@@ -32,6 +32,7 @@ mod runtime;
 mod scope;
 pub mod serving;
 mod tasks;
+mod term;
 #[cfg(test)]
 mod testing;
 mod watched;
