@@ -48,7 +48,10 @@ impl History {
         let mut grants = BTreeMap::new();
         for log in &operator.service_logs {
             let log = std::fs::read_to_string(log).with_context(|| log.display().to_string())?;
-            grants.extend(log.lines().filter_map(grant));
+            for (batch, grant) in log.lines().filter_map(grant) {
+                // A request that is repeated is granted again.
+                grants.entry(batch).or_insert(grant);
+            }
         }
         let events = audit::events(|line| line.contains(env.name()) && line.contains("\"pods\""))?;
         let mut writes: Vec<Write> = events.iter().filter_map(write).collect();
@@ -108,11 +111,11 @@ impl Display for History {
 fn grant(line: &str) -> Option<(String, Grant)> {
     let (head, tail) = line.split_once("Batch granted batch=")?;
     let field =
-        |name: &str| tail.split_once(name).map(|(_, rest)| rest.split([' ', ',']).next().unwrap_or_default());
+        |name: &str| tail.split_once(name).map(|(_, rest)| rest.split(' ').next().unwrap_or_default());
     let grant = Grant {
         at: head.split_whitespace().next()?.parse().ok()?,
         nodeset: field(" nodeset=")?.trim_matches('"').to_owned(),
-        only_creates: field("deletes: ")? == "0" && field(" others=")? == "0",
+        only_creates: field(" deletes=")? == "0" && field(" others=")? == "0",
     };
     Some((tail.split_whitespace().next()?.to_owned(), grant))
 }
@@ -148,8 +151,8 @@ mod tests {
     /// A history with two batches, the second of which does more than create.
     fn history(writes: &[(&str, &str, &str, &str)]) -> History {
         let log = [
-            r#"2026-11-18T12:00:10.000000Z  INFO expectations::service::api: Batch granted batch=r-0_1/7 namespace="ns" nodeset="gpu" granted=Granted { creates: 5, deletes: 0 } others=0"#,
-            r#"2026-11-18T12:00:20.000000Z  INFO expectations::service::api: Batch granted batch=r-1_1/3 namespace="ns" nodeset="gpu" granted=Granted { creates: 0, deletes: 2 } others=1"#,
+            r#"2026-11-18T12:00:10.000000Z  INFO expectations::service::api: Batch granted batch=r-0_1/7 namespace="ns" nodeset="gpu" creates=5 deletes=0 others=0"#,
+            r#"2026-11-18T12:00:20.000000Z  INFO expectations::service::api: Batch granted batch=r-1_1/3 namespace="ns" nodeset="gpu" creates=0 deletes=2 others=1"#,
             r#"2026-11-18T12:00:20.000000Z  INFO expectations::service::api: Replica joined replica="r-1_1""#,
         ];
         let writes = writes.iter().map(|(at, verb, agent, id)| {
