@@ -3,7 +3,7 @@
 //!
 //! A new service knows no replica, and learns of them one after the other. The first one to join would take over every
 //! cluster, and lose most of them a moment later. So members of the epoch before count until they would be dead. The
-//! service agrees: whoever owns a cluster among more members owns it among fewer, too.
+//! service agrees: the owner of a cluster among more members is its owner among fewer, too.
 
 use crate::messages::{Epoch, Membership, ReplicaId};
 use std::collections::BTreeSet;

@@ -31,8 +31,8 @@ pub struct Cluster {
     holders: AtomicUsize,
 }
 
-/// A cluster that a batch writes to. It is polled until it is dropped, whoever owns the cluster by then: a batch goes on to
-/// its end.
+/// A cluster that a batch writes to. It is polled until it is dropped, even if another replica owns the cluster by then: a
+/// batch goes on to its end.
 pub struct HeldCluster(Arc<Cluster>);
 
 impl HeldCluster {

@@ -293,7 +293,7 @@ async fn cluster_of_another_replica_is_polled_no_longer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn batch_can_use_its_cluster_to_its_end_whoever_owns_it() {
+async fn batch_can_use_a_cluster_of_another_replica_to_its_end() {
     let fixture = Fixture::known(&["n-0"]).await;
     let held = fixture.clusters.hold(&key("ns")).unwrap();
     fixture.is_owned.store(false, Relaxed);
