@@ -1,8 +1,9 @@
 # Functions of the entrypoints that run daemons. tini runs the entrypoints and reaps orphaned processes.
 
-# The ids of running processes whose name begins with $1. Entrypoints must not be named after their daemon.
+# The ids of processes whose name begins with $1 and that have not ended; stopped ones have not. Entrypoints must not be named
+# after their daemon.
 pids_of() {
-    pgrep --runstates D,R,S "^$1"
+    pgrep --runstates D,R,S,T "^$1"
 }
 
 # Receives the notifications that a daemon with --systemd sends to systemd. The daemon needs a socket, logs an error if no
