@@ -17,6 +17,7 @@ pub mod ownership;
 mod raw;
 mod schema;
 pub mod v1beta1;
+pub mod workers;
 
 pub use duration::{Duration, DurationError};
 pub use raw::{Raw, TypeMismatch};

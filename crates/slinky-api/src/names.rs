@@ -132,6 +132,19 @@ pub fn check_object_name(name: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
+/// Longest part of a DNS name between dots, and longest value of a Kubernetes label.
+pub const LONGEST_LABEL: usize = 63;
+
+/// Checks the hostname of a pod; the error says what is wrong.
+pub fn check_hostname(name: &str) -> Result<(), &'static str> {
+    if name.contains('.') { Err("it must not contain dots") } else { check_label_value(name) }
+}
+
+/// Checks an object name that is also the value of a label; the error says what is wrong.
+pub fn check_label_value(name: &str) -> Result<(), &'static str> {
+    if name.len() > LONGEST_LABEL { Err("longer than 63 characters") } else { check_object_name(name) }
+}
+
 /// Checks the name of a StatefulSet and its Service; the error says what is wrong.
 pub fn check_stateful_set_name(name: &str) -> Result<(), &'static str> {
     if name.len() > LONGEST_STATEFUL_SET_NAME {
@@ -202,9 +215,14 @@ impl Controller {
 }
 
 impl NodeSetSpec {
+    /// The hostname in the pod template, as the user wrote it.
+    pub fn template_hostname(&self) -> Option<&str> {
+        self.template.as_ref()?.spec.as_value().get("hostname")?.as_str()
+    }
+
     /// The user's prefix of host names, without blanks.
     fn hostname_prefix(&self) -> Option<&str> {
-        self.template.as_ref()?.spec.as_value().get("hostname")?.as_str()?.split_whitespace().next()
+        self.template_hostname()?.split_whitespace().next()
     }
 }
 

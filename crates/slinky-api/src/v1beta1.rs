@@ -21,9 +21,9 @@ pub use controller::{
 };
 pub use loginset::{DeploymentStrategy, LoginSet, LoginSetSpec, LoginSetStatus, RollingUpdateDeployment};
 pub use nodeset::{
-    ClaimRetention, ClaimRetentionPolicy, NodeSet, NodeSetSpec, NodeSetStatus, Partition,
-    PruneSlurmNodeRecords, RollingUpdate, ScalingMode, ScheduledUpdate, Ssh, UpdateStrategy,
-    UpdateStrategyType,
+    ClaimRetention, ClaimRetentionPolicy, InvalidLimit, NodeSet, NodeSetSpec, NodeSetStatus, Partition,
+    PruneSlurmNodeRecords, RollingUpdate, ScalingMode, ScheduledUpdate, Ssh, UnavailableLimit,
+    UpdateStrategy, UpdateStrategyType,
 };
 pub use restapi::{RestApi, RestApiSpec, RestApiStatus};
 pub use token::{Token, TokenSpec, TokenStatus};

@@ -15,7 +15,9 @@
 
 mod cgroup;
 pub mod check;
+mod cluster_name;
 mod equivalence;
+pub mod files;
 pub mod hostlist;
 mod merged;
 mod slurm;
@@ -27,6 +29,7 @@ mod value;
 mod writer;
 
 pub use cgroup::render_cgroup_conf;
+pub use cluster_name::{ClusterNameError, check_new_cluster_name};
 pub use equivalence::is_equivalent;
 pub use slurm::{
     AccountingAddress, ControllerHost, ExternalSlurmConf, NodeSet, SlurmConf, cluster_name_in_file,

@@ -12,8 +12,9 @@ use slinky_api::v1beta1::{
 };
 use slurm_conf::check::{Severity, check_slurm_conf};
 use slurm_conf::{
-    AccountingAddress, ConfName, ConfValue, ControllerHost, ExternalSlurmConf, SlurmConf, ValueError,
-    cluster_name_in_file, is_equivalent, partition_names, render_cgroup_conf,
+    AccountingAddress, ClusterNameError, ConfName, ConfValue, ControllerHost, ExternalSlurmConf, SlurmConf,
+    ValueError, check_new_cluster_name, cluster_name_in_file, is_equivalent, partition_names,
+    render_cgroup_conf,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -84,16 +85,9 @@ pub enum ConfigError {
     /// The address of an external slurmctld.
     #[error(transparent)]
     Host(#[from] InvalidHost),
-    /// Slurm releases mishandle the name of the cluster.
-    #[error(
-        "clusterName {name:?} must not contain {character:?}: Slurm before 25.11.8 is safe with letters, digits, '_' and '-' only"
-    )]
-    ClusterName {
-        /// The name.
-        name: String,
-        /// The character.
-        character: char,
-    },
+    /// The name of the cluster is too long, or Slurm releases mishandle it.
+    #[error(transparent)]
+    ClusterName(#[from] ClusterNameError),
     /// There are more backups than allowed.
     #[error("ha.backups is {0}, more than the {MAX_BACKUPS} that are possible")]
     Backups(i32),
@@ -179,16 +173,8 @@ fn cluster_name(
         );
         return Ok((ConfName::new("clusterName", &name)?, Some(message)));
     }
-    Ok((new_cluster_name(desired)?, None))
-}
-
-/// The name of a cluster that does not run yet.
-fn new_cluster_name(name: String) -> Result<ConfName, ConfigError> {
-    let is_safe = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
-    match name.chars().find(|c| !is_safe(*c)) {
-        Some(character) => Err(ConfigError::ClusterName { name, character }),
-        None => Ok(ConfName::new("clusterName", &name)?),
-    }
+    check_new_cluster_name(&desired)?;
+    Ok((ConfName::new("clusterName", &desired)?, None))
 }
 
 /// The ConfigMap `<name>-config` with a configuration, and with annotations that record what is known about it.

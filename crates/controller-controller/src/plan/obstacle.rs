@@ -67,7 +67,7 @@ impl Classify for ControllerObstacle {
             Self::Config(
                 ConfigError::Value(_)
                 | ConfigError::Host(_)
-                | ConfigError::ClusterName { .. }
+                | ConfigError::ClusterName(_)
                 | ConfigError::Backups(_),
             )
             | Self::Misnamed(..)

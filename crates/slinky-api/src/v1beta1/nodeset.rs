@@ -243,6 +243,53 @@ pub enum PruneSlurmNodeRecords {
     NodeNotFound,
 }
 
+/// How many workers may be unavailable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnavailableLimit {
+    /// So many.
+    Count(usize),
+    /// So many percent of the desired number, rounded up.
+    Percent(usize),
+}
+
+/// The limit of unavailable workers is neither a number nor a percentage.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "updateStrategy.rollingUpdate.maxUnavailable must be a number or a percentage such as 25%, which {0} is not"
+)]
+pub struct InvalidLimit(Value);
+
+impl UnavailableLimit {
+    /// The number for a NodeSet of this size.
+    pub fn of(self, desired: usize) -> usize {
+        match self {
+            Self::Count(count) => count.min(desired),
+            Self::Percent(percent) => desired.saturating_mul(percent).div_ceil(100).min(desired),
+        }
+    }
+
+    /// Whether no worker may be unavailable, so that none can be updated.
+    pub fn is_zero(self) -> bool {
+        matches!(self, Self::Count(0) | Self::Percent(0))
+    }
+}
+
+impl RollingUpdate {
+    /// The limit of unavailable workers.
+    pub fn limit(&self) -> Result<UnavailableLimit, InvalidLimit> {
+        let limit = match self.max_unavailable.read() {
+            Ok(None) => Some(UnavailableLimit::Count(1)),
+            Ok(Some(IntOrString::Int(count))) => usize::try_from(count).ok().map(UnavailableLimit::Count),
+            Ok(Some(IntOrString::String(text))) => {
+                let percent = text.strip_suffix('%').and_then(|percent| percent.parse().ok());
+                percent.map(UnavailableLimit::Percent)
+            }
+            Err(_) => None,
+        };
+        limit.ok_or_else(|| InvalidLimit(self.max_unavailable.as_value().clone()))
+    }
+}
+
 impl NodeSetSpec {
     /// The update strategy, or its default.
     pub fn effective_update_strategy(&self) -> UpdateStrategy {
