@@ -23,7 +23,9 @@ use decide::{Decision, Part};
 use history::{ApplyHistory, LastApply};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{
+    ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams, Preconditions,
+};
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -116,6 +118,9 @@ impl Applier {
             Decision::Apply if !self.already_applied(&body, live, &live_json, Part::Main) => {}
             Decision::Apply | Decision::Keep => return Ok(counted("unchanged", Applied::Unchanged, desired)),
         }
+        if !self.may_own(desired, live).await.map_err(failed("read the owner of", desired))? {
+            return Ok(Applied::Terminating);
+        }
         self.take_over(&api, &body, live).await.map_err(failed("take over", desired))?;
         // The UID makes the API server reject the apply to an object that was recreated under this name.
         body["metadata"]["uid"] = live.uid().into();
@@ -145,8 +150,7 @@ impl Applier {
     ) -> Result<StatusWrite, Error> {
         let status_of =
             |object: &K| to_json(object).ok().and_then(|mut json| json.get_mut("status").map(Value::take));
-        let before = status_of(object);
-        self.apply_status_if(object, status, |latest| status_of(latest) == before).await
+        self.apply_status_if(object, status, |latest| status_of(latest) == status_of(object)).await
     }
 
     /// Writes a status; after a conflict, only if `is_current` holds for the latest version.
@@ -270,6 +274,24 @@ impl Applier {
         }
         let parameters = PatchParams { field_manager, ..PatchParams::default() };
         api.patch(&name, &parameters, &Patch::Merge(body)).await
+    }
+
+    /// Whether `live` is controlled by the controller of `desired`, or that one exists and is not being deleted. The caller's
+    /// cache may not have the deletion yet of which `live` was left without an owner: with its reference restored, the
+    /// garbage collector would delete it after all.
+    async fn may_own<K: Object>(&self, desired: &K, live: &K) -> Result<bool, kube::Error> {
+        let Some(owner) = controller_of(desired.meta()) else { return Ok(true) };
+        if live.owner_references().iter().any(|reference| reference.uid == owner.uid) {
+            return Ok(true);
+        }
+        let (group, version) = owner.api_version.split_once('/').unwrap_or(("", &owner.api_version));
+        let kind = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, &owner.kind));
+        let namespace = desired.namespace().unwrap_or_default();
+        let owners: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), &namespace, &kind);
+        let found = owners.get_metadata_opt(&owner.name).await?;
+        Ok(found.is_some_and(|found| {
+            found.metadata.uid.as_ref() == Some(&owner.uid) && found.metadata.deletion_timestamp.is_none()
+        }))
     }
 
     /// Moves the predecessor's fields to our manager, if it owns any.

@@ -160,6 +160,11 @@ impl Namespaces {
     pub fn scopes(&self) -> Vec<Option<String>> {
         if self.0.is_empty() { vec![None] } else { self.0.iter().cloned().map(Some).collect() }
     }
+
+    /// Whether a namespace is one of them.
+    pub fn contain(&self, namespace: &str) -> bool {
+        self.0.is_empty() || self.0.contains(namespace)
+    }
 }
 
 /// Rejects invalid names, so that a typo does not result in an empty watch.

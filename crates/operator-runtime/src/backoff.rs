@@ -3,6 +3,7 @@
 //! Our own because kube 5 passes its error policy neither the number of earlier failures of an object nor its recovery;
 //! a failure count per object in kube's controller would replace it.
 
+use crate::jitter::jitter;
 use crate::per_object::{ObjectKey, PerObject};
 use kube::Resource;
 use std::time::Duration;
@@ -26,7 +27,7 @@ impl ErrorBackoff {
             *failures = failures.saturating_add(1);
             earlier
         });
-        delay(earlier_failures, rand::random())
+        delay(earlier_failures, jitter())
     }
 
     /// Resets the count of an object that recovered or was deleted.

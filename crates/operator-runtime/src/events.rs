@@ -166,21 +166,20 @@ fn truncate(mut note: String) -> String {
     note
 }
 
+#[cfg(any(test, feature = "testing"))]
+impl Events {
+    /// Events that are not sent, and the receiver of their queue.
+    pub(crate) fn unsent(capacity: usize) -> (Self, mpsc::Receiver<(ObjectReference, NewEvent)>) {
+        let (queue, published) = mpsc::channel(capacity);
+        (Self { queue, latest: Arc::default() }, published)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::{EventType, Events, NOTE_LIMIT, NewEvent, truncate};
-    use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference};
+    use k8s_openapi::api::core::v1::ConfigMap;
     use rstest::rstest;
-    use std::sync::Arc;
-    use tokio::sync::mpsc;
-
-    impl Events {
-        /// Events that are not sent, and the receiver of their queue.
-        pub(crate) fn unsent(capacity: usize) -> (Self, mpsc::Receiver<(ObjectReference, NewEvent)>) {
-            let (queue, published) = mpsc::channel(capacity);
-            (Self { queue, latest: Arc::default() }, published)
-        }
-    }
 
     #[rstest]
     #[case::fits("a".repeat(NOTE_LIMIT), NOTE_LIMIT)]

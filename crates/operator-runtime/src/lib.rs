@@ -15,6 +15,7 @@ mod component;
 mod component_error;
 pub mod error;
 pub mod events;
+mod jitter;
 pub mod lease;
 pub mod metrics;
 mod missing_reference;
@@ -33,18 +34,19 @@ mod scope;
 pub mod serving;
 mod tasks;
 mod term;
-#[cfg(test)]
-mod testing;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 mod watched;
 
 pub use admin::bind;
-pub use args::{Args, LeaseArgs, ListenAddr, ProcessArgs, parse_duration};
+pub use args::{Args, LeaseArgs, ListenAddr, Namespaces, ProcessArgs, parse_duration};
 pub use changed_objects::changed_objects;
 pub use child_writer::{ChildWriter, StepErrors};
 pub use clock::since_boot;
 pub use component::{children_of, run_with_common_flags};
 pub use component_error::ComponentError;
 pub use error::{Class, Classify, Requeued, WATCH_FALLBACK};
+pub use jitter::jitter;
 pub use missing_reference::{MissingReference, config_map_value, secret_value};
 pub use obstacle::Obstacle;
 pub use per_object::{ObjectKey, PerObject};

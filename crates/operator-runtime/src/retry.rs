@@ -71,7 +71,7 @@ impl backoff::backoff::Backoff for Delays {
         let Policy { steps, delay, factor, jitter } = self.0;
         let steps = steps.checked_sub(1).filter(|left| *left > 0)?;
         self.0 = Policy { steps, delay: delay.mul_f64(factor), factor, jitter };
-        Some(delay.mul_f64(1.0 + jitter * rand::random::<f64>()))
+        Some(delay.mul_f64(1.0 + jitter * crate::jitter::jitter()))
     }
 }
 

@@ -132,10 +132,10 @@ impl Runtime {
     }
 }
 
-#[cfg(test)]
+#[cfg(any(test, feature = "testing"))]
 impl Runtime {
     /// A process with these flags whose requests go to this client.
-    pub(crate) fn with_client(client: Client, args: Args) -> Self {
+    pub(crate) fn with_client(client: Client, args: Args, tasks: Tasks) -> Self {
         let inner = Inner {
             instance: "test".to_owned(),
             args,
@@ -145,7 +145,7 @@ impl Runtime {
             client,
             namespace: "default".to_owned(),
             readiness: Readiness::default(),
-            tasks: Tasks::default(),
+            tasks,
             term: OnceLock::new(),
         };
         Self { inner: Arc::new(inner) }

@@ -149,8 +149,16 @@ impl Scope {
         config: watcher::Config,
         trim: impl Fn(&mut K) + Send + 'static,
     ) -> (Store<K>, BoxStream<'static, watcher::Result<watcher::Event<K>>>) {
+        self.cache_from(watcher(api, config).default_backoff().modify(trim))
+    }
+
+    /// As [`Scope::cache_of`], from the events of a watch.
+    pub fn cache_from<K: Watched>(
+        &self,
+        events: impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send + 'static,
+    ) -> (Store<K>, BoxStream<'static, watcher::Result<watcher::Event<K>>>) {
         let (store, writer) = reflector::store();
-        (store, self.fill(writer, watcher(api, config).default_backoff().modify(trim)))
+        (store, self.fill(writer, events))
     }
 
     /// Applies the events of a watch to a cache.

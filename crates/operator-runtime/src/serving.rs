@@ -3,11 +3,13 @@
 //! The certificate comes from a Secret of type `kubernetes.io/tls`, which is watched: whether cert-manager, a person or
 //! this operator ([`issue`]) writes it makes no difference to the server. A handshake uses the certificate of its moment.
 
+mod authorities;
 mod issue;
 mod secret;
 
+pub use authorities::Authorities;
 pub use issue::Names;
-pub use secret::{SecretCertificate, SelfIssued};
+pub use secret::{SecretAuthorities, SecretCertificate, SelfIssued};
 
 use arc_swap::ArcSwapOption;
 use rustls::pki_types::pem::PemObject;

@@ -2,6 +2,7 @@
 //! when the controllers have ended.
 
 use futures::FutureExt;
+use futures::future::BoxFuture;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -12,10 +13,15 @@ use tracing::{error, warn};
 /// The time that services have to stop.
 const STOP_TIMEOUT: Duration = Duration::from_secs(3);
 
+/// Returns a future that runs the given one.
+pub type Wrap = Arc<dyn Fn(BoxFuture<'static, ()>) -> BoxFuture<'static, ()> + Send + Sync>;
+
 /// The tasks of the process.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct Tasks {
     tracker: TaskTracker,
+    /// Wraps the future of each task. Tests pause and kill processes by it.
+    wrap: Option<Wrap>,
     shutdown: CancellationToken,
     drained: CancellationToken,
     panicked: Arc<OnceLock<&'static str>>,
@@ -25,13 +31,17 @@ impl Tasks {
     /// Runs a future in the background. A panic in it stops the process, which would otherwise run incomplete.
     pub fn spawn(&self, name: &'static str, future: impl Future<Output = ()> + Send + 'static) {
         let tasks = self.clone();
-        self.tracker.spawn(async move {
+        let task = async move {
             if AssertUnwindSafe(future).catch_unwind().await.is_err() {
                 error!(task = name, "Background task panicked");
                 let _ = tasks.panicked.set(name);
                 tasks.shutdown.cancel();
             }
-        });
+        };
+        match &self.wrap {
+            Some(wrap) => self.tracker.spawn(wrap(task.boxed())),
+            None => self.tracker.spawn(task),
+        };
     }
 
     /// Requests shutdown.
@@ -63,6 +73,14 @@ impl Tasks {
             warn!(tasks = self.tracker.len(), "Tasks did not stop in time; exiting without them");
         }
         self.panicked.get().copied()
+    }
+}
+
+#[cfg(any(test, feature = "testing"))]
+impl Tasks {
+    /// Tasks whose futures are wrapped.
+    pub fn wrapped(wrap: Wrap) -> Self {
+        Self { wrap: Some(wrap), ..Self::default() }
     }
 }
 

@@ -1,8 +1,11 @@
-//! Helpers of unit tests.
+//! Helpers of unit tests, and a process in the memory of a test.
 
 use crate::args::Args;
+pub use crate::jitter::seed as seed_jitter;
 use crate::runtime::Runtime;
 use crate::scope::Scope;
+use crate::tasks::Tasks;
+pub use crate::tasks::Wrap;
 use clap::{Args as _, Command, FromArgMatches};
 use http::{Request, Response};
 use kube::Client;
@@ -25,6 +28,33 @@ pub fn server(code: u16, answer: &Value) -> (Client, Arc<AtomicUsize>) {
 
 /// All namespaces of the server behind a client, in a process with default flags.
 pub fn scope(client: Client) -> Scope {
+    scope_with(client, Tasks::default())
+}
+
+/// A process in the memory of a test.
+pub struct TestProcess {
+    /// All namespaces.
+    pub scope: Scope,
+    tasks: Tasks,
+}
+
+impl TestProcess {
+    /// A process with default flags that sends its requests by this client. The futures of its background tasks are wrapped,
+    /// so that the test can stop them.
+    pub fn start(client: Client, wrap: Wrap) -> Self {
+        let tasks = Tasks::wrapped(wrap);
+        Self { scope: scope_with(client, tasks.clone()), tasks }
+    }
+
+    /// Requests shutdown, as a signal does.
+    pub fn shut_down(&self) {
+        self.tasks.shut_down();
+    }
+}
+
+fn scope_with(client: Client, tasks: Tasks) -> Scope {
     let flags = Args::augment_args(Command::new("test")).get_matches_from(["test"]);
-    Scope::of(Runtime::with_client(client, Args::from_arg_matches(&flags).unwrap()), None)
+    #[expect(clippy::expect_used, reason = "all flags have defaults")]
+    let args = Args::from_arg_matches(&flags).expect("default flags");
+    Scope::of(Runtime::with_client(client, args, tasks), None)
 }

@@ -36,6 +36,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::future::pending;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 use store::{Part, Store};
 use tower::BoxError;
 
@@ -82,10 +83,27 @@ impl ApiModel {
 
     /// A client with this name. It does not retry failed requests.
     pub fn client(&self, name: &str) -> Client {
-        let (model, name) = (self.clone(), name.to_owned());
+        let name = name.to_owned();
+        self.client_named_by(Duration::MAX, move || std::future::ready(name.clone()))
+    }
+
+    /// A client each of whose requests calls `sender`, and is sent when its future resolves, under the name that it
+    /// returns. It gives up after `timeout`.
+    pub fn client_named_by<F>(
+        &self,
+        timeout: Duration,
+        sender: impl Fn() -> F + Send + Sync + 'static,
+    ) -> Client
+    where
+        F: Future<Output = String> + Send + 'static,
+    {
+        let model = self.clone();
         let service = tower::service_fn(move |request| {
-            let (model, name) = (model.clone(), name.clone());
-            async move { model.exchange(&name, request).await }
+            let (model, sender) = (model.clone(), sender());
+            async move {
+                let exchange = async { model.exchange(&sender.await, request).await };
+                tokio::time::timeout(timeout, exchange).await?
+            }
         });
         Client::new(service, "default")
     }
@@ -124,6 +142,11 @@ impl ApiModel {
         let fate = (self.fates())(&call);
         let answer = match fate {
             Fate::Served => request.serve(&mut self.store()),
+            Fate::Overtaken => {
+                let mut store = self.store();
+                store.touch(&call.target);
+                request.serve(&mut store)
+            }
             Fate::Refused(failure) => failure.to_refusal()?.into(),
             Fate::Misreported(failure) => {
                 request.serve(&mut self.store());
@@ -232,6 +255,11 @@ impl ApiModel {
     /// All committed changes except the first `from`.
     pub fn history(&self, from: usize) -> Vec<Change> {
         self.store().log.get(from..).unwrap_or_default().to_vec()
+    }
+
+    /// Number of committed changes.
+    pub fn history_len(&self) -> usize {
+        self.store().log.len()
     }
 
     /// A cursor over the changes of a kind from now on.

@@ -65,6 +65,29 @@ async fn fate_decides_effect_and_response(
     assert_eq!((exchange.call.to_string().as_str(), exchange.status), ("patch configmaps a", expected_code));
 }
 
+#[rstest]
+#[case::with_resource_version(true, Some(409))]
+#[case::without(false, None)]
+#[tokio::test]
+async fn overtaken_write_is_refused_if_it_has_a_resource_version(
+    #[case] is_conditional: bool,
+    #[case] refusal: Option<u16>,
+) {
+    let (model, client) = fixture();
+    let read = model.get::<ConfigMap>(NAMESPACE, "a").unwrap()["metadata"]["resourceVersion"].clone();
+    let version = if is_conditional { read } else { Value::Null };
+    model.on_request(|_| Fate::Overtaken);
+    let patch = Patch::Merge(json!({"metadata": {"resourceVersion": version}, "data": {"k": "new"}}));
+    let maps = Api::<ConfigMap>::namespaced(client, NAMESPACE);
+    let code = match maps.patch("a", &PatchParams::default(), &patch).await {
+        Ok(_) => None,
+        Err(kube::Error::Api(status)) => Some(status.code),
+        Err(error) => panic!("{error:?}"),
+    };
+    let expected = if refusal.is_some() { "old" } else { "new" };
+    assert_eq!((code, value(&model)), (refusal, json!(expected)));
+}
+
 #[tokio::test(start_paused = true)]
 async fn late_request_lands_after_its_client_gave_up() {
     let (model, client) = fixture();

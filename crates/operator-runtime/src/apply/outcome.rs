@@ -71,7 +71,7 @@ pub enum Applied<K> {
     Changed(K),
     /// The object is as desired; nothing was sent.
     Unchanged,
-    /// The object is being deleted; nothing was sent.
+    /// The object or its owner is being deleted; nothing was sent.
     Terminating,
     /// The object is immutable; nothing was sent.
     Immutable,

@@ -33,6 +33,19 @@ impl Names {
         names.dedup();
         Self(names)
     }
+
+    /// The names of a Service, and those of the machine itself. `domain` is the DNS domain of the cluster.
+    pub fn of_service(service: &str, namespace: &str, domain: &str) -> Self {
+        Self::new([
+            service.to_owned(),
+            format!("{service}.{namespace}"),
+            format!("{service}.{namespace}.svc"),
+            format!("{service}.{namespace}.svc.{domain}"),
+            "localhost".to_owned(),
+            "127.0.0.1".to_owned(),
+            "::1".to_owned(),
+        ])
+    }
 }
 
 /// All certificates and keys of a server.

@@ -1,6 +1,7 @@
 //! The Secret that holds a server's certificate: follows it, and writes it where this operator makes the certificate.
 
 use super::ServingCertificate;
+use super::authorities::{AUTHORITIES, Authorities};
 use super::issue::{Issued, Names};
 use crate::error::chain;
 use crate::ready::Gate;
@@ -10,22 +11,19 @@ use futures::StreamExt;
 use futures::stream::{self, Stream};
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::core::v1::Secret;
 use kube::api::PostParams;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, ResourceExt};
-use std::collections::BTreeMap;
 use std::time::Duration;
 use tracing::{info, warn};
 
 /// Keys of a Secret of type `kubernetes.io/tls`.
 const CERTIFICATE: &str = "tls.crt";
 const KEY: &str = "tls.key";
-/// Key with the certificates of the authorities, in the Secret and in the ConfigMap.
-const AUTHORITIES: &str = "ca.crt";
 /// Key of the Secret with everything that was issued.
 const ISSUED: &str = "issued.json";
-/// How often Secret and ConfigMap are read, at least.
+/// How often everything is read, at least.
 const LONGEST_PAUSE: Duration = Duration::from_mins(1);
 /// Pause after a write that failed.
 const RETRY_PAUSE: Duration = Duration::from_secs(5);
@@ -85,14 +83,14 @@ impl SecretCertificate {
 pub struct SelfIssued {
     /// The Secret with the certificate.
     pub secret: String,
-    /// The ConfigMap with the certificates of the authorities, for clients.
-    pub config_map: String,
+    /// Where clients find the certificates of the authorities.
+    pub authorities: Authorities,
     /// The names and addresses of the server.
     pub names: Names,
 }
 
 impl SelfIssued {
-    /// Keeps Secret and ConfigMap valid until shutdown. For one process at a time; of two, the API server refuses one.
+    /// Keeps the Secret valid, and clients in step with it, until shutdown. For one process at a time; of two, the API server refuses one.
     pub async fn maintain(&self, runtime: &Runtime) {
         let mut changes = std::pin::pin!(self.changes(runtime));
         loop {
@@ -115,18 +113,14 @@ impl SelfIssued {
         }
     }
 
-    /// An item after every change of Secret or ConfigMap, such as their deletion.
+    /// An item after every change of the Secret or of what clients read, such as their deletion.
     fn changes(&self, runtime: &Runtime) -> impl Stream<Item = ()> + use<> {
-        let secrets: Api<Secret> = Api::namespaced(runtime.client(), runtime.namespace());
-        let maps: Api<ConfigMap> = Api::namespaced(runtime.client(), runtime.namespace());
-        stream::select(changes(secrets, &self.secret), changes(maps, &self.config_map))
+        stream::select(changes_of_secret(runtime, &self.secret), self.authorities.changes(runtime))
     }
 
     /// Writes what is due; returns when something is due again.
     async fn renew(&self, runtime: &Runtime) -> anyhow::Result<Duration> {
-        let (client, namespace) = (runtime.no_retry_client(), runtime.namespace());
-        let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
-        let config_maps: Api<ConfigMap> = Api::namespaced(client, namespace);
+        let secrets: Api<Secret> = Api::namespaced(runtime.no_retry_client(), runtime.namespace());
         let now = now();
         let stored = secrets.get_opt(&self.secret).await.context("cannot read the Secret")?;
         ensure!(
@@ -135,18 +129,8 @@ impl SelfIssued {
         );
         let before = stored.as_ref().map(read_issued).unwrap_or_default();
         let issued = before.renewed(&self.names, now).context("cannot make a certificate")?;
-        // Clients know an authority before it signs: the ConfigMap comes first.
-        let map = config_maps.get_opt(&self.config_map).await.context("cannot read the ConfigMap")?;
-        let data = BTreeMap::from([(AUTHORITIES.to_owned(), issued.bundle())]);
-        if map.as_ref().and_then(|map| map.data.as_ref()) != Some(&data) {
-            let is_new = map.is_none();
-            let mut map = map.unwrap_or_default();
-            map.metadata.name = Some(self.config_map.clone());
-            map.data = Some(data);
-            write(&config_maps, &self.config_map, &map, is_new)
-                .await
-                .context("cannot write the ConfigMap")?;
-        }
+        // Clients know an authority before it signs.
+        self.authorities.publish(runtime, &issued.bundle()).await?;
         if issued != before {
             let is_new = stored.is_none();
             let secret = self.secret(stored.unwrap_or_default(), &issued)?;
@@ -174,6 +158,48 @@ impl SelfIssued {
     }
 }
 
+/// The certificates of the authorities that a person puts into the Secret of the certificate, copied to clients.
+#[derive(Clone, Debug)]
+pub struct SecretAuthorities {
+    /// The Secret with the certificate and, under `ca.crt`, its authorities.
+    pub secret: String,
+    /// Where clients find them.
+    pub authorities: Authorities,
+}
+
+impl SecretAuthorities {
+    /// Keeps clients in step with the Secret until shutdown. For one process at a time.
+    pub async fn maintain(&self, runtime: &Runtime) {
+        let changes =
+            stream::select(changes_of_secret(runtime, &self.secret), self.authorities.changes(runtime));
+        let mut changes = std::pin::pin!(changes);
+        loop {
+            let pause = match self.copy(runtime).await {
+                Ok(()) => LONGEST_PAUSE,
+                Err(error) => {
+                    let error = format!("{error:#}");
+                    warn!(secret = self.secret, error, "Copying the authorities of the certificate failed");
+                    RETRY_PAUSE
+                }
+            };
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                _ = changes.next() => {}
+                () = runtime.shutdown() => return,
+            }
+        }
+    }
+
+    async fn copy(&self, runtime: &Runtime) -> anyhow::Result<()> {
+        let secrets: Api<Secret> = Api::namespaced(runtime.no_retry_client(), runtime.namespace());
+        let secret = secrets.get(&self.secret).await.context("cannot read the Secret")?;
+        let bundle = secret.data.as_ref().and_then(|data| data.get(AUTHORITIES));
+        let bundle = bundle.context("the Secret has no ca.crt")?;
+        let bundle = std::str::from_utf8(&bundle.0).context("ca.crt is not PEM text")?;
+        self.authorities.publish(runtime, bundle).await
+    }
+}
+
 /// Whether everything in the Secret was issued here. A certificate of a user or of cert-manager is not replaced.
 fn may_replace(secret: &Secret) -> bool {
     let value = |key: &str| secret.data.as_ref().and_then(|data| data.get(key));
@@ -186,7 +212,13 @@ fn read_issued(secret: &Secret) -> Issued {
     stored.and_then(|stored| serde_json::from_slice(&stored.0).ok()).unwrap_or_default()
 }
 
-fn changes<K>(api: Api<K>, name: &str) -> impl Stream<Item = ()> + use<K>
+fn changes_of_secret(runtime: &Runtime, name: &str) -> impl Stream<Item = ()> + use<> {
+    let secrets: Api<Secret> = Api::namespaced(runtime.client(), runtime.namespace());
+    changes(secrets, name)
+}
+
+/// An item after every change of one object.
+pub(super) fn changes<K>(api: Api<K>, name: &str) -> impl Stream<Item = ()> + use<K>
 where
     K: kube::Resource + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + 'static,
 {
@@ -199,7 +231,7 @@ where
 }
 
 /// Creates an object, or replaces exactly the version that was read.
-async fn write<K>(api: &Api<K>, name: &str, object: &K, is_new: bool) -> Result<K, kube::Error>
+pub(super) async fn write<K>(api: &Api<K>, name: &str, object: &K, is_new: bool) -> Result<K, kube::Error>
 where
     K: kube::Resource + Clone + std::fmt::Debug + serde::Serialize + serde::de::DeserializeOwned,
 {

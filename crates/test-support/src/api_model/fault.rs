@@ -9,6 +9,8 @@ use std::time::Duration;
 pub enum Fate {
     /// It is served.
     Served,
+    /// Another client changes the object first, and then it is served: a write with a resourceVersion is refused.
+    Overtaken,
     /// It has no effect, and the client receives this failure.
     Refused(Failure),
     /// It is performed, but the client receives this failure.

@@ -289,6 +289,14 @@ impl Store {
         object
     }
 
+    /// Gives an object, if it exists, a new resourceVersion.
+    pub fn touch(&mut self, target: &Target) {
+        if let Some(entry) = self.find(target) {
+            let (object, owners) = (Value::clone(&entry.object), entry.owners.clone());
+            self.save(target, object, owners);
+        }
+    }
+
     /// Removes an object at once, regardless of finalizers.
     pub fn remove(&mut self, target: &Target) -> Option<Arc<Value>> {
         let before =

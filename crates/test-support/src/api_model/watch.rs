@@ -80,13 +80,14 @@ impl Iterator for Cursor {
 pub struct LaggingCache<K: Resource<DynamicType = ()> + Clone + 'static> {
     cursor: Cursor,
     writer: Writer<K>,
+    is_selected: Box<dyn Fn(&K) -> bool + Send>,
 }
 
 impl<K: Resource<DynamicType = ()> + Clone + DeserializeOwned + 'static> LaggingCache<K> {
     /// A cache that was filled by a list now.
     pub fn new(model: &ApiModel) -> Self {
         let cursor = Cursor::new(model, resource_of::<K>());
-        let mut cache = Self { cursor, writer: Writer::default() };
+        let mut cache = Self { cursor, writer: Writer::default(), is_selected: Box::new(|_| true) };
         cache.relist();
         cache
     }
@@ -108,14 +109,24 @@ impl<K: Resource<DynamicType = ()> + Clone + DeserializeOwned + 'static> Lagging
             Event::Added | Event::Modified => watcher::Event::Apply(typed(&change.object)),
             Event::Deleted => watcher::Event::Delete(typed(&change.object)),
         });
-        self.apply_events(events.collect())
+        let is_selected = |event: &watcher::Event<K>| match event {
+            watcher::Event::Apply(object) | watcher::Event::Delete(object) => (self.is_selected)(object),
+            watcher::Event::Init | watcher::Event::InitApply(_) | watcher::Event::InitDone => true,
+        };
+        self.apply_events(events.filter(is_selected).collect())
+    }
+
+    /// Restricts the watch to the objects for which `is_selected` is true. It has to be followed by [`Self::relist`].
+    pub fn select(&mut self, is_selected: impl Fn(&K) -> bool + Send + 'static) {
+        self.is_selected = Box::new(is_selected);
     }
 
     /// Relists: the cache has the present state and skips the changes in between.
     pub fn relist(&mut self) -> Vec<watcher::Event<K>> {
         self.cursor.skip_to_now();
         let objects = self.cursor.model.list::<K>("");
-        let objects = objects.iter().map(|object| watcher::Event::InitApply(typed(object)));
+        let objects = objects.iter().map(|object| typed(object)).filter(|object| (self.is_selected)(object));
+        let objects = objects.map(watcher::Event::InitApply);
         let events = [watcher::Event::Init].into_iter().chain(objects).chain([watcher::Event::InitDone]);
         self.apply_events(events.collect())
     }
