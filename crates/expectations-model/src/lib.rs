@@ -28,6 +28,8 @@
 //! - **`Done`** and its answer are one step. A replica that does not get the answer has no basis, as one that crashed.
 //! - **Deleted pods** are gone at once; other objects wait for the garbage collector.
 //! - **The drift of clocks** is not modelled; the grace has a tick to spare in its place.
+//! - **Repeats of a `Begin`** that was answered are copies that arrive late. **Shutdown** in good order is a replica that
+//!   ends its batch and does nothing more.
 //! - **Places in the queue** of budgets: there is one NodeSet. Batches of one create show that a grant may be smaller than
 //!   the plan.
 

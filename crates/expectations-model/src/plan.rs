@@ -1,7 +1,7 @@
 //! What a replica reads, and the effects that it plans: a planner with one rule per case, level-triggered as the real one.
 
 use crate::guard::{Guard, Guards};
-use crate::world::{Effect, Landed, Node, NodeSet, Ordinals, Pod, WORKERS, Worker, World};
+use crate::world::{Effect, Kind, Landed, Node, NodeSet, Ordinals, Pod, WORKERS, Worker, World};
 use expectations::Ops;
 
 /// The NodeSet, its pods and its Slurm nodes, as one plan sees them.
@@ -99,17 +99,10 @@ fn disable_node(ordinal: usize, node: Node) -> Option<Effect> {
 /// The number of effects by kind, as a batch is requested for them.
 pub fn count(effects: &[Effect]) -> Ops {
     effects.iter().fold(Ops::default(), |mut ops, effect| {
-        match effect {
-            Effect::Create(_) => ops.creates += 1,
-            Effect::Delete(..) => ops.deletes += 1,
-            Effect::Mark(..)
-            | Effect::Unmark(..)
-            | Effect::GiveUpClaim(..)
-            | Effect::KeepClaim(..)
-            | Effect::Drain(_)
-            | Effect::Undrain(_)
-            | Effect::SetDown(_)
-            | Effect::RemoveFinalizer(_) => ops.others += 1,
+        match effect.kind() {
+            Kind::Create => ops.creates += 1,
+            Kind::Delete => ops.deletes += 1,
+            Kind::Other => ops.others += 1,
         }
         ops
     })

@@ -180,6 +180,33 @@ pub fn all() -> Vec<Scenario> {
     ]
 }
 
+/// Scenarios with a third replica and one fault each.
+pub fn three_replicas() -> Vec<Scenario> {
+    vec![
+        with_third_replica(leader_change(), Faults { leader_changes: 1, ..NO_FAULTS }),
+        with_third_replica(leader_change(), Faults { leader_stops: 1, ..NO_FAULTS }),
+        with_third_replica(deletion(), Faults { unanswered: 1, ..NO_FAULTS }),
+        with_third_replica(late_requests(), Faults { late_copies: 1, ..NO_FAULTS }),
+    ]
+}
+
+/// More of them, which take minutes.
+pub fn more_of_three_replicas() -> Vec<Scenario> {
+    vec![
+        with_third_replica(jobs(), Faults { jobs: 1, ..NO_FAULTS }),
+        with_third_replica(late_writes(), Faults { unanswered: 1, ..NO_FAULTS }),
+        with_third_replica(late_writes(), Faults { lost_answers: 1, ..NO_FAULTS }),
+        with_third_replica(frozen_holder(), Faults { frozen: 1, ..NO_FAULTS }),
+        with_third_replica(creates(), Faults { unanswered: 1, ..NO_FAULTS }),
+        with_third_replica(claims(), Faults { unanswered: 1, ..NO_FAULTS }),
+        Scenario { caches: 1, ..with_third_replica(hand_over(), NO_FAULTS) },
+    ]
+}
+
+fn with_third_replica(scenario: Scenario, faults: Faults) -> Scenario {
+    Scenario { replicas: 3, faults, ..scenario }
+}
+
 /// The same scenarios with more replicas, finer time and more faults: too large to be explored whole.
 pub fn large() -> Vec<Scenario> {
     all().into_iter().map(enlarge).collect()

@@ -6,7 +6,7 @@ use crate::replica::{Batch, Known, Phase, Replica, Request, Results};
 use crate::scenario::{Scenario, UserStep};
 use crate::service::Service;
 use crate::state::{State, Write};
-use crate::world::{Effect, Node, NodeSet, Ordinals, World};
+use crate::world::{Effect, Kind, Node, NodeSet, Ordinals, World};
 use expectations::{Answer, Granted, Predecessor};
 use std::mem;
 
@@ -304,17 +304,10 @@ fn build_batch(request: Request, granted: Granted) -> Batch {
         *left = left.saturating_sub(1);
         is_left
     };
-    effects.retain(|effect| match effect {
-        Effect::Create(_) => take(&mut creates),
-        Effect::Delete(..) => take(&mut deletes),
-        Effect::Mark(..)
-        | Effect::Unmark(..)
-        | Effect::GiveUpClaim(..)
-        | Effect::KeepClaim(..)
-        | Effect::Drain(_)
-        | Effect::Undrain(_)
-        | Effect::SetDown(_)
-        | Effect::RemoveFinalizer(_) => true,
+    effects.retain(|effect| match effect.kind() {
+        Kind::Create => take(&mut creates),
+        Kind::Delete => take(&mut deletes),
+        Kind::Other => true,
     });
     let results = Results { only_deleted: Some(Vec::new()), ..Results::default() };
     Batch { key, uid, wanted, effects, sent_at, results, is_repeating: false, is_uncertain: false }

@@ -132,7 +132,30 @@ pub enum Effect {
     RemoveFinalizer(u8),
 }
 
+/// The kinds of effects that the service counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Create,
+    Delete,
+    Other,
+}
+
 impl Effect {
+    pub fn kind(self) -> Kind {
+        match self {
+            Self::Create(_) => Kind::Create,
+            Self::Delete(..) => Kind::Delete,
+            Self::Mark(..)
+            | Self::Unmark(..)
+            | Self::GiveUpClaim(..)
+            | Self::KeepClaim(..)
+            | Self::Drain(_)
+            | Self::Undrain(_)
+            | Self::SetDown(_)
+            | Self::RemoveFinalizer(_) => Kind::Other,
+        }
+    }
+
     pub fn ordinal(self) -> Option<usize> {
         match self {
             Self::Create(ordinal)

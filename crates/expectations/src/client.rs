@@ -21,7 +21,7 @@ use connect::Targets;
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt, StreamExt};
-use members::Members;
+pub use members::Members;
 use parking_lot::Mutex;
 pub use status::status;
 use std::collections::BTreeMap;
@@ -180,11 +180,7 @@ impl Expectations for Client {
     }
 
     fn ownership_changes(&self) -> BoxStream<'static, ()> {
-        let next = |mut changes: watch::Receiver<Ownership>| async move {
-            changes.changed().await.ok()?;
-            Some(((), changes))
-        };
-        stream::unfold(self.ownership.subscribe(), next).boxed()
+        changes_of(&self.ownership)
     }
 
     fn report_clusters(&self, cluster_keys: Vec<String>) {
@@ -198,6 +194,15 @@ impl Expectations for Client {
             None => self.timing,
         }
     }
+}
+
+/// An item for each change of what a replica owns, from now on.
+pub fn changes_of(ownership: &watch::Sender<Ownership>) -> BoxStream<'static, ()> {
+    let next = |mut changes: watch::Receiver<Ownership>| async move {
+        changes.changed().await.ok()?;
+        Some(((), changes))
+    };
+    stream::unfold(ownership.subscribe(), next).boxed()
 }
 
 /// A request with the token in a file.

@@ -31,6 +31,14 @@ impl Ownership {
         }
     }
 
+    /// Whether the owners of clusters are known: not before the first membership.
+    pub fn is_known(&self) -> bool {
+        match self {
+            Self::All => true,
+            Self::Shared { members, .. } => !members.is_empty(),
+        }
+    }
+
     /// Whether no other replica can have taken over the clusters of this one.
     pub fn is_joined(&self) -> bool {
         matches!(self, Self::All | Self::Shared { epoch: Some(_), .. })

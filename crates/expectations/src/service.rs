@@ -22,7 +22,7 @@ use expectations::{Clock, Limits, Machine, Parameters, Predecessor, Timing};
 use futures::StreamExt;
 use leading::{Epoch, Leading};
 use operator_runtime::lease::{Elector, Leadership};
-use operator_runtime::serving::{Names, SecretCertificate, SelfIssued, ServingCertificate};
+use operator_runtime::serving::{Authorities, Names, SecretCertificate, SelfIssued, ServingCertificate};
 use operator_runtime::{Gate, Runtime, bind, since_boot};
 use std::sync::Arc;
 use std::time::Duration;
@@ -149,28 +149,14 @@ fn issue_certificate(runtime: &Runtime, args: &Args) {
         return;
     }
     let names = if certificate.names.is_empty() {
-        default_names(runtime)
+        Names::of_service(crate::NAME, runtime.namespace(), &runtime.cluster_domain())
     } else {
         Names::new(certificate.names.iter().cloned())
     };
-    let issued =
-        SelfIssued { secret: certificate.secret.clone(), config_map: certificate.config_map.clone(), names };
+    let authorities = Authorities::ConfigMap(certificate.config_map.clone());
+    let issued = SelfIssued { secret: certificate.secret.clone(), authorities, names };
     let runtime_of_task = runtime.clone();
     runtime.spawn("certificates", async move { issued.maintain(&runtime_of_task).await });
-}
-
-/// The names of a Service in the namespace of this process, and those of the pod itself.
-fn default_names(runtime: &Runtime) -> Names {
-    let (service, namespace, domain) = (crate::NAME, runtime.namespace(), runtime.cluster_domain());
-    Names::new([
-        service.to_owned(),
-        format!("{service}.{namespace}"),
-        format!("{service}.{namespace}.svc"),
-        format!("{service}.{namespace}.svc.{domain}"),
-        "localhost".to_owned(),
-        "127.0.0.1".to_owned(),
-        "::1".to_owned(),
-    ])
 }
 
 /// Leads one epoch: until shutdown, when the Lease is released, or until the term is over.

@@ -140,6 +140,8 @@ impl Client {
         let mut ticks = interval(self.timing.heartbeat);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
+            // Whatever woke this task: members of the epoch before may have ceased to count.
+            self.publish_ownership();
             let members_change = self.members_change();
             tokio::select! {
                 message = memberships.message() => match self.take(message) {
@@ -152,7 +154,7 @@ impl Client {
                         return End::Lost(Unavailable("the service does not take heartbeats".into()));
                     }
                 }
-                () = members_change => self.publish_ownership(),
+                () = members_change => {}
                 () = &mut *leaving => {
                     let _ = heartbeats.try_send(self.heartbeat(true, None));
                     heartbeats.close_channel();
