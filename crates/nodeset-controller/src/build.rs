@@ -15,7 +15,6 @@ mod ssh_config;
 
 pub use claims::{build_claims, claim_templates};
 pub use error::BuildError;
-pub use name::{LONGEST_LABEL, check_hostname};
 pub use pdb::build_worker_pdb;
 pub use pod::{build_daemon_pod, build_numbered_pod};
 pub use pod_template::{Hashes, WorkerTemplate, build_template};

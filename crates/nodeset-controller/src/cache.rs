@@ -3,12 +3,14 @@
 mod by_nodeset;
 mod live_pods;
 mod nodes;
+mod pod_selection;
 mod pods;
 mod secrets;
 
 pub use by_nodeset::ByNodeSet;
 pub use live_pods::LivePods;
 pub use nodes::NodeCache;
+pub use pod_selection::{Exclusion, PodSelection};
 pub use pods::{PodCache, concerns, nodesets_of, trim_pod};
 pub use secrets::SecretHashes;
 

@@ -4,6 +4,7 @@
 mod mappers;
 mod node_watch;
 mod ownership;
+mod pod_watch;
 mod status_fence;
 mod watches;
 
@@ -16,26 +17,34 @@ use crate::plan::{PodMirror, plan};
 use crate::runner::Runner;
 use crate::slurm::ClusterKey;
 use crate::status::{postpone, status, status_changes_in};
-use crate::timing::{FOREIGN_STATUS_RETRY, METADATA_CHECK, RECONCILE_PAUSE, STATUS_PAUSE, remaining};
-use futures::channel::mpsc::unbounded;
+use crate::timing::{
+    FOREIGN_STATUS_RETRY, METADATA_CHECK, POD_LIST_RETRY, RECONCILE_PAUSE, STATUS_PAUSE, remaining,
+};
+use futures::channel::mpsc::{UnboundedSender, unbounded};
 use jiff::Timestamp;
 use kube::ResourceExt;
 use kube::runtime::controller::Action;
+use kube::runtime::reflector::ObjectRef;
 use node_watch::NodeWatch;
 use operator_runtime::{ComponentError, ObjectKey, PerObject, Requeued, Runtime, Scope, apply, since_boot};
+pub use ownership::follow;
+#[cfg(test)]
+pub use pod_watch::foreign_pods;
 use slinky_api::v1beta1::{NodeSet, NodeSetStatus};
+use slurm_rest::Clock;
 use status_fence::StatusFence;
 use std::sync::Arc;
 use std::time::Duration;
 use tracing::instrument;
 
 /// Context of a reconcile.
-struct Context {
+pub struct Context {
     scope: Scope,
     sources: Arc<Sources>,
     runner: Arc<Runner>,
     mirrors: Arc<MirrorRunner>,
     nodesets: PerObject<NodeSetState>,
+    clock: Clock,
 }
 
 /// State of a NodeSet that is kept between reconciles.
@@ -86,7 +95,6 @@ async fn run(
     let sources = Arc::new(sources);
     let stopping = scope.clone();
     let (enqueue, finished_runs) = unbounded();
-    let mirrors = MirrorRunner::new(scope.clone(), sources.clone(), coordination.clone(), enqueue.clone());
     let executor = Executor {
         client: scope.no_retry_client(),
         clusters: sources.clusters.clone(),
@@ -95,23 +103,16 @@ async fn run(
         is_stopping: Box::new(move || stopping.is_shutting_down()),
         bases,
     };
-    let runner = Runner::new(scope.clone(), sources.clone(), executor, enqueue.clone(), now);
-    let context = Arc::new(Context {
-        scope: scope.clone(),
-        sources: sources.clone(),
-        runner: Arc::new(runner),
-        mirrors: Arc::new(mirrors),
-        nodesets: PerObject::default(),
-    });
+    let context = Arc::new(Context::new(scope.clone(), sources.clone(), executor, &enqueue, Arc::new(now)));
     let forgetful = context.clone();
     let on_change = move |nodeset: &NodeSet| forgetful.forget_if_gone(nodeset);
     let controller = watches.into_controller(&sources, finished_runs, on_change);
     let following = context.clone();
     tokio::select! {
         () = scope.run_controller(controller, reconcile, context.clone()) => {}
-        () = ownership::follow(&following, &enqueue) => {}
+        () = follow(&following, &enqueue) => {}
     }
-    context.runner.finish().await;
+    context.finish().await;
     Ok(())
 }
 
@@ -120,31 +121,50 @@ fn now() -> Timestamp {
     Timestamp::now()
 }
 
-/// Reconciles a NodeSet, unless it was reconciled a moment ago.
 #[instrument(skip_all, fields(namespace = nodeset.namespace(), name = nodeset.name_any()))]
 async fn reconcile(nodeset: Arc<NodeSet>, context: Arc<Context>) -> Result<Action, Requeued<ComponentError>> {
+    let requeue_after = reconcile_owned(nodeset, context).await?;
+    Ok(requeue_after.map_or_else(Action::await_change, Action::requeue))
+}
+
+/// Reconciles a NodeSet, unless another replica owns it or it was reconciled a moment ago; returns when to do so again
+/// without a change.
+pub async fn reconcile_owned(
+    nodeset: Arc<NodeSet>,
+    context: Arc<Context>,
+) -> Result<Option<Duration>, Requeued<ComponentError>> {
     if !context.coordination().owns(&nodeset) {
-        return Ok(Action::await_change());
+        return Ok(None);
+    }
+    if !context.sources.pods.includes(&nodeset) {
+        return Ok(Some(POD_LIST_RETRY));
     }
     context.coordination().take_up(ClusterKey::of(&nodeset));
     let reconciled = context.nodesets.with(nodeset.as_ref(), |state| state.reconciled);
-    if let Some(left) = remaining(RECONCILE_PAUSE, reconciled, now()) {
-        return Ok(Action::requeue(left));
+    if let Some(left) = remaining(RECONCILE_PAUSE, reconciled, (context.clock)()) {
+        return Ok(Some(left));
     }
-    let action = converge(nodeset.clone(), context.clone()).await;
+    let requeue_after = converge(nodeset.clone(), context.clone()).await;
     // After a failure the next reconcile is not skipped: a skipped one would count as a success and reset the backoff.
-    let reconciled = action.is_ok().then(now);
+    let reconciled = requeue_after.is_ok().then(|| (context.clock)());
     context.nodesets.with(nodeset.as_ref(), |state| state.reconciled = reconciled);
     context.forget_if_gone(&nodeset);
-    action
+    requeue_after
 }
 
-async fn converge(nodeset: Arc<NodeSet>, context: Arc<Context>) -> Result<Action, Requeued<ComponentError>> {
+async fn converge(
+    nodeset: Arc<NodeSet>,
+    context: Arc<Context>,
+) -> Result<Option<Duration>, Requeued<ComponentError>> {
     let (sources, executor) = (&context.sources, context.runner.executor());
-    let now = now();
+    let now = (context.clock)();
     // Before the cache is read: what it has seen by now is part of what is read.
     let seen = executor.bases.seen(&nodeset.uid().unwrap_or_default());
     let observed = observe(&nodeset, sources).await;
+    // Another replica may have become the owner, and the pods may have left the cache.
+    if !sources.pods.includes(&nodeset) {
+        return Ok(Some(POD_LIST_RETRY));
+    }
     let mut plan = plan(&observed, now);
     let children = plan.children.take();
     let children = apply_children(&plan, children, &observed, &context.scope).await;
@@ -177,25 +197,45 @@ async fn converge(nodeset: Arc<NodeSet>, context: Arc<Context>) -> Result<Action
     let requeue_after = requeue_after.into_iter().flatten().min();
     children.map_err(|error| Requeued::new(error, requeue_after))?;
     status_written.map_err(|error| Requeued::new(error, requeue_after))?;
-    Ok(requeue_after.map_or_else(Action::await_change, Action::requeue))
+    Ok(requeue_after)
 }
 
 impl Context {
+    /// A context whose background runs enqueue NodeSets through `enqueue`.
+    pub fn new(
+        scope: Scope,
+        sources: Arc<Sources>,
+        executor: Executor,
+        enqueue: &UnboundedSender<ObjectRef<NodeSet>>,
+        clock: Clock,
+    ) -> Self {
+        let coordination = executor.coordination.clone();
+        let mirrors = MirrorRunner::new(scope.clone(), sources.clone(), coordination, enqueue.clone());
+        let runner = Runner::new(scope.clone(), sources.clone(), executor, enqueue.clone(), clock.clone());
+        let (runner, mirrors) = (Arc::new(runner), Arc::new(mirrors));
+        Self { scope, sources, runner, mirrors, nodesets: PerObject::default(), clock }
+    }
+
+    /// Waits for the end of the background runs, after which no effect is sent any more. To be called after shutdown.
+    pub async fn finish(&self) {
+        self.runner.finish().await;
+    }
+
     /// Writes the status and publishes its condition transitions, unless the write is postponed; returns for how long.
     async fn write_status(
         &self,
-        nodeset: &NodeSet,
+        nodeset: &Arc<NodeSet>,
         status: &NodeSetStatus,
         now: Timestamp,
     ) -> Result<Option<Duration>, apply::Error> {
-        let current = nodeset.status.as_ref();
         let is_joined = self.coordination().ownership().is_joined();
-        let (written, may_write) = self
-            .nodesets
-            .with(nodeset, |state| (state.status_written, state.status_fence.may_write(current, is_joined)));
+        let (written, may_write) = self.nodesets.with(nodeset.as_ref(), |state| {
+            (state.status_written, state.status_fence.may_write(nodeset, is_joined))
+        });
         if !may_write {
             return Ok(Some(FOREIGN_STATUS_RETRY));
         }
+        let (nodeset, current) = (nodeset.as_ref(), nodeset.status.as_ref());
         let postponed = postpone(written, current, status, now);
         if postponed.is_none() {
             match self.scope.applier().apply_next_status(nodeset, status).await? {
@@ -219,14 +259,15 @@ impl Context {
     }
 
     /// Drops the state of a NodeSet if it is deleted, or another replica owns it.
-    fn forget_if_gone(&self, nodeset: &NodeSet) {
+    pub fn forget_if_gone(&self, nodeset: &NodeSet) {
         if self.runner.forget_if_gone(nodeset) {
             self.mirrors.forget_if_gone(nodeset);
-            if self.sources.is_name_free(nodeset) || !self.sources.is_deleted(nodeset) {
+            let (is_deleted, key) = (self.sources.is_deleted(nodeset), ClusterKey::of(nodeset));
+            if self.sources.is_name_free(nodeset) || !is_deleted {
                 self.nodesets.forget(&ObjectKey::of(nodeset));
             }
-            let key = ClusterKey::of(nodeset);
-            if !self.sources.nodesets.state().iter().any(|other| ClusterKey::of(other) == key) {
+            // The NodeSets of others change all the time: only the last one of a cluster is worth a look at all.
+            if is_deleted && !self.sources.nodesets.state().iter().any(|other| ClusterKey::of(other) == key) {
                 self.coordination().give_up(&key);
             }
         }

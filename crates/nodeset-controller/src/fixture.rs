@@ -146,7 +146,7 @@ pub fn sources(executor: &Executor, controllers: Store<Controller>) -> Sources {
     Sources {
         nodesets: reflector::store().0,
         controllers,
-        pods: PodCache::new(reflector::store().0),
+        pods: PodCache::new(reflector::store().0, Arc::default()),
         live_pods: LivePods::new(executor.client.clone()),
         nodes: NodeCache::new(reflector::store().0, Arc::from([])),
         revisions: ByNodeSet::new(reflector::store().0, nodesets_of_revision),

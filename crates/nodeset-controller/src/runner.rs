@@ -14,10 +14,11 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
 use operator_runtime::backoff::ErrorBackoff;
-use operator_runtime::{ObjectKey, PerObject, Scope};
+use operator_runtime::{ObjectKey, PerObject, Scope, jitter};
 use refusals::Refusals;
 use service_wait::ServiceWait;
 use slinky_api::v1beta1::NodeSet;
+use slurm_rest::Clock;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -37,7 +38,7 @@ pub struct Runner {
     backoff: ErrorBackoff,
     /// Enqueues the NodeSets whose run ended.
     enqueue: UnboundedSender<ObjectRef<NodeSet>>,
-    clock: fn() -> Timestamp,
+    clock: Clock,
     /// Wakes the runs that pause because the expectations service did not answer.
     service_is_back: Notify,
     /// The active runs.
@@ -121,7 +122,7 @@ impl Runner {
         sources: Arc<Sources>,
         executor: Executor,
         enqueue: UnboundedSender<ObjectRef<NodeSet>>,
-        clock: fn() -> Timestamp,
+        clock: Clock,
     ) -> Self {
         let (runs, backoff) = (PerObject::default(), ErrorBackoff::default());
         let (service_is_back, tracker) = (Notify::new(), TaskTracker::new());
@@ -178,7 +179,8 @@ impl Runner {
             let (runner, token) = (self.clone(), self.tracker.token());
             self.scope.spawn("batch", async move {
                 let _token = token;
-                let report = execute_planned(writes, &runner.sources, &runner.executor, &runner.clock).await;
+                let report =
+                    execute_planned(writes, &runner.sources, &runner.executor, runner.clock.as_ref()).await;
                 runner.record_obstacles(&nodeset, &report, began);
                 runner.conclude(&nodeset, &report).await;
             });
@@ -190,7 +192,7 @@ impl Runner {
         if !self.sources.is_deleted(nodeset) {
             let now = Instant::now();
             self.runs.with(nodeset, |run| {
-                run.refusals.record(report, began, now, rand::random());
+                run.refusals.record(report, began, now, jitter());
                 run.wait = report.wait.map(|wait| ServiceWait::new(wait, now)).or(run.wait);
             });
         }

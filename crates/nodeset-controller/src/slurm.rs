@@ -9,7 +9,6 @@ mod client_factory;
 mod cluster;
 mod clusters;
 mod connection;
-mod endpoint;
 mod jobs;
 mod metrics;
 mod poll;

@@ -48,6 +48,10 @@ pub const NODE_MIRROR_TIME: Duration = Duration::from_secs(10);
 pub const POD_MIRROR_TIME: Duration = Duration::from_secs(10);
 /// How long to wait for the watch to deliver the results of a batch before everything is read live.
 pub const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often to check whether the watch of pods can leave out those of clusters that other replicas own by now.
+pub const POD_SELECTION_CHECK: Duration = Duration::from_secs(15);
+/// When to look again whether the pods of a gained NodeSet are listed: one without pods is enqueued by none.
+pub const POD_LIST_RETRY: Duration = Duration::from_secs(1);
 /// How long changes that the watch delivered are kept: a watch event may overtake the answer to its write.
 pub const DELIVERED_CHANGES_KEPT: Duration = Duration::from_secs(30);
 

@@ -5,14 +5,12 @@ use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition, PodStatus};
 use kube::ResourceExt;
 use slinky_api::labels::{self, annotations};
 use slinky_api::v1beta1::ScalingMode;
+use slinky_api::workers::{ordinal_of, scaling_mode, slurm_node_name};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Prefix of the pod conditions that mirror the state of the Slurm node.
 pub const STATE_PREFIX: &str = "SlurmNodeState";
-
-/// Length of the random end of a name that the API server generates.
-const RANDOM_SUFFIX: usize = 5;
 
 /// Prefix of the cause in the mark of a pod that a person had cordoned before the operator did.
 pub const PERSON_PREFIX: &str = "person,";
@@ -146,7 +144,7 @@ pub struct Ready {
 impl Worker {
     /// Parses a pod.
     pub fn new(pod: Arc<Pod>) -> Self {
-        let mode = mode_of(&pod);
+        let mode = scaling_mode(&pod);
         let (cordon, cordoned_by_person) = cordon_of(&pod);
         let mut status = pod.status.clone().unwrap_or_default();
         let conditions = status.conditions.take().unwrap_or_default();
@@ -154,7 +152,7 @@ impl Worker {
         Self {
             mode,
             ordinal: ordinal_of(&pod.name_any()).map(|(_, ordinal)| ordinal),
-            slurm_name: slurm_name_of(&pod, mode),
+            slurm_name: slurm_node_name(&pod),
             other_cluster: None,
             addresses: addresses_of(&status),
             node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).filter(|name| !name.is_empty()),
@@ -253,64 +251,6 @@ fn job_state_of(pod: &Pod, mirrored: &[String]) -> JobState {
 
 fn is_busy(mirrored: &[String]) -> bool {
     mirrored.iter().any(|state| matches!(state.as_str(), "Allocated" | "Mixed" | "Completing"))
-}
-
-fn mode_of(pod: &Pod) -> Option<ScalingMode> {
-    match pod.labels().get(labels::SCALING_MODE).map(String::as_str) {
-        Some("StatefulSet") => Some(ScalingMode::StatefulSet),
-        Some("DaemonSet") => Some(ScalingMode::DaemonSet),
-        Some(_) => None,
-        None => unlabelled_mode_of(pod),
-    }
-}
-
-/// The mode of a pod that an earlier release created, without the label.
-fn unlabelled_mode_of(pod: &Pod) -> Option<ScalingMode> {
-    let is_daemon = required_node(pod).is_some();
-    let name = pod.name_any();
-    // Five random characters may all be digits.
-    let may_be_random = name.rsplit('-').next().is_some_and(|suffix| suffix.len() == RANDOM_SUFFIX);
-    match ordinal_of(&name) {
-        Some(_) if !(is_daemon && may_be_random) => Some(ScalingMode::StatefulSet),
-        Some(_) | None => is_daemon.then_some(ScalingMode::DaemonSet),
-    }
-}
-
-/// The only Kubernetes node that a pod may run on, by its affinity.
-pub fn required_node(pod: &Pod) -> Option<&str> {
-    let affinity = pod.spec.as_ref()?.affinity.as_ref()?.node_affinity.as_ref()?;
-    let terms = &affinity.required_during_scheduling_ignored_during_execution.as_ref()?.node_selector_terms;
-    let fields = terms.iter().flat_map(|term| term.match_fields.iter().flatten());
-    let mut names = fields.filter(|field| field.key == "metadata.name" && field.operator == "In");
-    match names.next()?.values.as_deref()? {
-        [node] => Some(node),
-        _ => None,
-    }
-}
-
-/// Splits a name into its parent's name and the ordinal after the last dash.
-pub fn ordinal_of(name: &str) -> Option<(&str, i32)> {
-    let (parent, number) = name.rsplit_once('-')?;
-    if number.is_empty() || !number.bytes().all(|byte| byte.is_ascii_digit()) {
-        return None;
-    }
-    Some((parent, number.parse().ok()?))
-}
-
-fn slurm_name_of(pod: &Pod, mode: Option<ScalingMode>) -> String {
-    let spec = pod.spec.as_ref();
-    let hostname = spec.and_then(|spec| spec.hostname.clone()).filter(|name| !name.is_empty());
-    if mode != Some(ScalingMode::StatefulSet) {
-        return hostname.unwrap_or_default();
-    }
-    match spec {
-        // slurmd cuts the hostname of its machine at the first dot.
-        Some(spec) if spec.host_network == Some(true) => {
-            let node = spec.node_name.as_deref().unwrap_or_default();
-            node.split('.').next().unwrap_or_default().to_owned()
-        }
-        _ => hostname.unwrap_or_else(|| pod.name_any()),
-    }
 }
 
 fn addresses_of(status: &PodStatus) -> Vec<String> {

@@ -1,28 +1,16 @@
 //! Checks names before the API server rejects them.
 
 use super::error::BuildError;
-use slinky_api::names::check_object_name;
-
-/// Longest part of a DNS name between dots, and longest value of a Kubernetes label.
-pub const LONGEST_LABEL: usize = 63;
+use slinky_api::names::{check_hostname, check_label_value};
 
 /// Checks the name of a volume or a hostname: both are a single part of a DNS name.
 pub fn check_dns_label(what: &str, name: &str) -> Result<(), BuildError> {
     name_error(what, name, check_hostname(name))
 }
 
-/// Checks the hostname of a pod; the error is the problem.
-pub fn check_hostname(name: &str) -> Result<(), &'static str> {
-    if name.contains('.') { Err("it must not contain dots") } else { check(name) }
-}
-
 /// Checks the name of a worker pod, which is also the value of a label.
 pub fn check_pod_name(name: &str) -> Result<(), BuildError> {
-    name_error("the name of a pod", name, check(name))
-}
-
-fn check(name: &str) -> Result<(), &'static str> {
-    if name.len() > LONGEST_LABEL { Err("longer than 63 characters") } else { check_object_name(name) }
+    name_error("the name of a pod", name, check_label_value(name))
 }
 
 fn name_error(what: &str, name: &str, problem: Result<(), &'static str>) -> Result<(), BuildError> {

@@ -2,12 +2,13 @@
 
 use super::claims::volumes;
 use super::error::BuildError;
-use super::name::{LONGEST_LABEL, check_dns_label, check_pod_name};
+use super::name::{check_dns_label, check_pod_name};
 use super::pod_template::WorkerTemplate;
 use kube::ResourceExt;
 use pod_builder::hash_bytes;
 use serde_json::{Value, json};
 use slinky_api::labels;
+use slinky_api::names::LONGEST_LABEL;
 use slinky_api::v1beta1::NodeSet;
 
 /// Digits of the hash in names of daemon pods: among ten thousand nodes a collision has a probability of 1 in 20,000.

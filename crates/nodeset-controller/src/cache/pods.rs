@@ -1,5 +1,6 @@
 //! Worker pods with an index by NodeSet and by Kubernetes node.
 
+use super::PodSelection;
 use super::by_nodeset::{ByNodeSet, Key, discard, key_of};
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use kube::ResourceExt;
@@ -8,6 +9,7 @@ use kube::runtime::watcher::Event;
 use parking_lot::Mutex;
 use slinky_api::labels::APP_INSTANCE;
 use slinky_api::ownership::controller_of;
+use slinky_api::v1beta1::NodeSet;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -17,6 +19,7 @@ use std::sync::Arc;
 pub struct PodCache {
     pods: ByNodeSet<Pod>,
     hosts: Arc<Mutex<Hosts>>,
+    selection: Arc<PodSelection>,
 }
 
 /// The Kubernetes nodes of pods.
@@ -29,9 +32,10 @@ struct Hosts {
 }
 
 impl PodCache {
-    /// An index of this store. [`Self::observe`] has to be called for every event, after the store has applied it.
-    pub fn new(store: Store<Pod>) -> Self {
-        Self { pods: ByNodeSet::new(store, nodesets_of), hosts: Arc::default() }
+    /// An index of this store, which has the pods of this selection. [`Self::observe`] has to be called for every event,
+    /// after the store has applied it.
+    pub fn new(store: Store<Pod>, selection: Arc<PodSelection>) -> Self {
+        Self { pods: ByNodeSet::new(store, nodesets_of), hosts: Arc::default(), selection }
     }
 
     /// Applies an event of the watch to the index.
@@ -47,6 +51,13 @@ impl PodCache {
                 *self.hosts.lock() = hosts;
             }
         }
+        // Last: what it says of the cache is true of the indexes then.
+        self.selection.observe(event);
+    }
+
+    /// Whether the cache has the pods of a NodeSet. If not, it will: a NodeSet that another replica owned until now.
+    pub fn includes(&self, nodeset: &NodeSet) -> bool {
+        self.selection.includes(nodeset)
     }
 
     /// The pods that a NodeSet controls or could adopt, sorted by name.
@@ -152,7 +163,7 @@ mod tests {
     impl Fixture {
         fn new() -> Self {
             let (store, writer) = reflector::store();
-            Self { cache: PodCache::new(store), writer }
+            Self { cache: PodCache::new(store, Arc::default()), writer }
         }
 
         fn apply(&mut self, event: &Event<Pod>) {

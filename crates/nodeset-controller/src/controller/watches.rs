@@ -2,9 +2,10 @@
 
 use super::mappers::{self, ClusterMembers};
 use super::node_watch::NodeWatch;
+use super::pod_watch::watch_pods;
 use crate::cache::{
-    ByNodeSet, LivePods, PodCache, SecretHashes, nodesets_of_claim, nodesets_of_revision, trim_claim,
-    trim_pod, trim_revision,
+    ByNodeSet, LivePods, PodCache, PodSelection, SecretHashes, nodesets_of_claim, nodesets_of_revision,
+    trim_claim, trim_pod, trim_revision,
 };
 use crate::coordination::Coordination;
 use crate::execute::Bases;
@@ -19,7 +20,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, 
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::core::PartialObjectMeta;
 use kube::runtime::reflector::{ObjectRef, Store};
-use kube::runtime::{Controller as Runner, watcher};
+use kube::runtime::{Controller as Runner, WatchStreamExt, watcher};
 use operator_runtime::{PerObject, RawObject, Scope, changed_by, changed_objects};
 use slinky_api::labels::{APP_NAME, App};
 use slinky_api::v1beta1::{Controller, NodeSet, RestApi};
@@ -57,7 +58,9 @@ pub fn watch(
     let (nodesets, nodeset_changes) = scope.cache::<NodeSet>(all());
     let (controllers, controller_changes) = scope.cache::<Controller>(all());
     let (restapis, restapi_changes) = scope.cache::<RestApi>(all());
-    let (pods, pod_events) = scope.cache_of(scope.api(), workers(), trim_pod);
+    let selection = Arc::new(PodSelection::default());
+    let pod_events = watch_pods(scope.api(), nodesets.clone(), coordination.clone(), selection.clone());
+    let (pods, pod_events) = scope.cache_from(pod_events.modify(trim_pod));
     let (nodes, changed_nodes) = node_watch.subscribe(scope);
     let (revisions, revision_events) = scope.cache_of(scope.api(), all(), trim_revision);
     let (claims, claim_events) = scope.cache_of(scope.api(), workers(), trim_claim);
@@ -72,7 +75,7 @@ pub fn watch(
         Box::new(move |key| coordination.owns_cluster(key)),
     );
     let sources = Sources {
-        pods: PodCache::new(pods.clone()),
+        pods: PodCache::new(pods.clone(), selection),
         live_pods: LivePods::new(scope.client()),
         nodes,
         secret_hashes: SecretHashes::default(),

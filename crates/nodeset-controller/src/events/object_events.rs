@@ -6,8 +6,8 @@ use kube::Resource;
 use operator_runtime::events::{EventType, NewEvent};
 use std::collections::BTreeMap;
 
-/// Up to so many objects of a topic get an Event each; more share one, which names so many of them.
-const SEPARATE: usize = 10;
+/// An Event that objects share names so many of them.
+const NAMED: usize = 10;
 
 /// What happened to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -62,18 +62,14 @@ impl ObjectEvents {
         self.0.entry(topic).or_default().push(subject);
     }
 
-    /// One Event per object for few objects, or one for all.
+    /// One Event per topic. That of a single object refers to it.
     pub fn condensed(&self) -> Vec<NewEvent> {
         let condensed = |(topic, subjects): (&Topic, &Vec<Subject>)| match subjects.as_slice() {
-            [first, ..] if subjects.len() > SEPARATE => {
-                vec![topic.event(topic.note_for_all(first, subjects), None)]
-            }
-            few => few
-                .iter()
-                .map(|subject| topic.event(topic.note_for_one(subject), subject.reference.clone()))
-                .collect(),
+            [] => None,
+            [one] => Some(topic.event(topic.note_for_one(one), one.reference.clone())),
+            [first, ..] => Some(topic.event(topic.note_for_all(first, subjects), None)),
         };
-        self.0.iter().flat_map(condensed).collect()
+        self.0.iter().filter_map(condensed).collect()
     }
 }
 
@@ -102,8 +98,11 @@ impl Topic {
     }
 
     fn note_for_all(self, first: &Subject, subjects: &[Subject]) -> String {
-        let some: Vec<&str> = subjects.iter().take(SEPARATE).map(|subject| subject.name.as_str()).collect();
-        let names = format!("{} and {} more", some.join(", "), subjects.len() - SEPARATE);
+        let some: Vec<&str> = subjects.iter().take(NAMED).map(|subject| subject.name.as_str()).collect();
+        let names = match subjects.len().saturating_sub(NAMED) {
+            0 => some.join(", "),
+            more => format!("{} and {more} more", some.join(", ")),
+        };
         match self {
             Self::ClaimCreated => format!("create Claims: {names}"),
             Self::ClaimNotCreated => format!("create Claims: {names}; the first {}", first.detail),
@@ -157,19 +156,19 @@ mod tests {
     }
 
     #[test]
-    fn few_objects_get_an_event_each() {
-        let notes = notes(Topic::PodCreated, 10);
-        assert_eq!(notes.len(), 10);
-        assert_eq!(notes[9], ("Created pod: w-9".to_owned(), Some("w-9".to_owned())));
+    fn event_of_a_single_object_refers_to_it() {
+        assert_eq!(notes(Topic::PodCreated, 1), [("Created pod: w-0".to_owned(), Some("w-0".to_owned()))]);
     }
 
     #[rstest]
-    #[case(Topic::PodCreated, "Created pods: w-0, w-1, w-2, w-3, w-4, w-5, w-6, w-7, w-8, w-9 and 1 more")]
+    #[case(Topic::PodCreated, 2, "Created pods: w-0, w-1")]
+    #[case(Topic::PodDeleted, 10, "Deleted pods: w-0, w-1, w-2, w-3, w-4, w-5, w-6, w-7, w-8, w-9")]
     #[case(
         Topic::PodNotDeleted,
+        11,
         "Error deleting w-0, w-1, w-2, w-3, w-4, w-5, w-6, w-7, w-8, w-9 and 1 more: quota"
     )]
-    fn many_objects_share_an_event(#[case] topic: Topic, #[case] note: &str) {
-        assert_eq!(notes(topic, 11), [(note.to_owned(), None)]);
+    fn several_objects_share_an_event(#[case] topic: Topic, #[case] count: usize, #[case] note: &str) {
+        assert_eq!(notes(topic, count), [(note.to_owned(), None)]);
     }
 }

@@ -18,7 +18,7 @@ pub struct Sources {
     pub nodesets: Store<NodeSet>,
     /// All Controllers.
     pub controllers: Store<Controller>,
-    /// All worker pods.
+    /// The worker pods of the NodeSets that this replica owns, and maybe others.
     pub pods: PodCache,
     /// Worker pods, listed live.
     pub live_pods: LivePods,

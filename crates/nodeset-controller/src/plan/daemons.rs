@@ -5,14 +5,15 @@ use super::fit::fit;
 use super::obstacle::NodeSetObstacle;
 use super::removal_order::removal_order;
 use super::replicas::{BURST, Disposition, Place, Replicas, finished_reason, remove_other_mode};
-use crate::build::check_hostname;
 use crate::node_facts::{NodeFacts, Nodes, expected_hostname};
 use crate::pod_backoff::RetryTimes;
-use crate::worker::{Cause, Worker, required_node};
+use crate::worker::{Cause, Worker};
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use kube::ResourceExt;
 use slinky_api::labels::POD_HOSTNAME;
+use slinky_api::names::check_hostname;
 use slinky_api::v1beta1::ScalingMode;
+use slinky_api::workers::required_node;
 use std::collections::BTreeMap;
 
 /// Decides about the workers of all Kubernetes nodes. `spec` holds the node requirements of a pod; without it no worker

@@ -6,13 +6,14 @@
 
 use super::Effect;
 use crate::observe::Observed;
-use crate::worker::{Worker, ordinal_of};
+use crate::worker::Worker;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::ResourceExt;
 use slinky_api::labels::{CLUSTER, selector_labels};
 use slinky_api::ownership::{Control, control_of, controller_reference, retaining_reference};
 use slinky_api::v1beta1::{NodeSet, ScalingMode};
+use slinky_api::workers::ordinal_of;
 
 /// The finalizer that the API server sets in a deletion that leaves the dependents as they are.
 const ORPHAN_FINALIZER: &str = "orphan";

@@ -5,12 +5,13 @@
 
 mod equivalence;
 
-use crate::build::{LONGEST_LABEL, revision_name};
+use crate::build::revision_name;
 use equivalence::is_equivalent;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::ResourceExt;
 use serde_json::Value;
 use slinky_api::labels::{Labels, REVISION_HASH, selector_labels};
+use slinky_api::names::LONGEST_LABEL;
 use slinky_api::ownership::{Control, control_of};
 use slinky_api::v1beta1::NodeSet;
 use std::collections::BTreeSet;

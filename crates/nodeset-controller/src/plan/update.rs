@@ -12,8 +12,7 @@ use crate::slurm::{NodeLookup, View};
 use crate::timing::{UNREGISTERED_LIMIT, USELESS_AFTER};
 use crate::worker::{Cause, Worker};
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use slinky_api::v1beta1::{NodeSet, UpdateStrategyType};
+use slinky_api::v1beta1::{NodeSet, UnavailableLimit, UpdateStrategyType};
 use slurm_rest::{Node, NodeState};
 
 /// How many workers may be unavailable during a rollout.
@@ -29,25 +28,15 @@ impl Allowance {
     /// Resolves maxUnavailable of a NodeSet with this desired number of workers.
     pub fn of(nodeset: &NodeSet, desired: usize) -> Self {
         let rolling = nodeset.spec.effective_update_strategy().rolling_update.unwrap_or_default();
-        let max_unavailable = match rolling.max_unavailable.read() {
-            Ok(Some(IntOrString::Int(number))) => usize::try_from(number).unwrap_or(1),
-            Ok(Some(IntOrString::String(text))) => {
-                percentage(&text).map_or(1, |percent| desired.saturating_mul(percent).div_ceil(100))
-            }
-            Ok(None) | Err(_) => 1,
-        };
-        Self { desired, max_unavailable: max_unavailable.min(desired) }
+        // One at a time is safe, whatever a limit was meant to be that cannot be read.
+        let limit = rolling.limit().unwrap_or(UnavailableLimit::Count(1));
+        Self { desired, max_unavailable: limit.of(desired) }
     }
 
     /// How many workers must stay available.
     pub fn floor(self) -> usize {
         self.desired.saturating_sub(self.max_unavailable)
     }
-}
-
-/// `25%` as 25.
-fn percentage(text: &str) -> Option<usize> {
-    text.strip_suffix('%')?.parse().ok()
 }
 
 /// Inputs for choosing the workers to replace.

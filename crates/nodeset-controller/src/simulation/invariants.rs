@@ -1,9 +1,10 @@
 //! Invariants that must hold whatever faults occur.
 
-use super::process::{NAMESPACE, NODESET, OPERATOR};
+use super::ledger::Ledger;
+use super::process::{NAMESPACE, REPLICA};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::Value;
-use slinky_api::labels::annotations::{CORDONED_PODS, POD_CORDON_BY};
+use slinky_api::labels::annotations::{CORDONED_PODS, POD_CORDON, POD_CORDON_BY};
 use slinky_api::v1beta1::NodeSet;
 use slurm_fake::FakeSlurm;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,9 +20,12 @@ const DRAIN_GRACE: Duration = Duration::from_secs(30);
 /// How many workers may be unavailable because of an update.
 pub const MAX_UNAVAILABLE: usize = 1;
 
-/// Checks the changes of a scenario.
-#[derive(Default)]
+/// Checks the changes of one NodeSet and its workers.
 pub struct Invariants {
+    nodeset: &'static str,
+    ledger: Arc<Ledger>,
+    /// Until when a stopped process may still send what it decided on before.
+    stopped_until: Instant,
     /// Number of changes already checked.
     checked: usize,
     /// Desired numbers of workers, and until when each may be acted on.
@@ -43,9 +47,34 @@ pub struct Invariants {
 }
 
 impl Invariants {
+    pub fn new(nodeset: &'static str, ledger: Arc<Ledger>) -> Self {
+        Self {
+            nodeset,
+            ledger,
+            stopped_until: Instant::now(),
+            checked: 0,
+            desired: vec![],
+            updating: BTreeSet::new(),
+            drained_by_person: BTreeSet::new(),
+            deleted_by_person: BTreeSet::new(),
+            cordoned_by_person: BTreeMap::new(),
+            other_names: BTreeMap::new(),
+            overdrained: None,
+            drains_forgiven_until: None,
+        }
+    }
+
+    /// A process is stopped until then: it may send one write that it decided on before.
+    pub fn forgive_late_writes(&mut self, until: Instant) {
+        self.stopped_until = self.stopped_until.max(until);
+        for (_, valid_until) in &mut self.desired {
+            *valid_until = valid_until.map(|valid_until| valid_until.max(until + GRACE));
+        }
+    }
+
     /// Sets the desired number of workers from now on.
     pub fn set_desired(&mut self, replicas: i64) {
-        let now = Instant::now();
+        let now = self.stopped_until.max(Instant::now());
         for (_, until) in self.desired.iter_mut().filter(|(_, until)| until.is_none()) {
             *until = Some(now + GRACE);
         }
@@ -63,10 +92,16 @@ impl Invariants {
     /// Checks the changes since the last call.
     pub fn check(&mut self, api: &ApiModel, slurm: &FakeSlurm) -> Result<(), String> {
         let history = api.history(self.checked);
-        self.checked += history.len();
-        for change in history.iter().filter(|change| change.target.resource == "pods") {
-            self.check_pod(change, api, slurm)?;
+        for (index, change) in (self.checked..).zip(&history) {
+            let is_of_worker = change.target.name.starts_with(&format!("{}-", self.nodeset));
+            if is_of_worker && change.target.resource == "pods" {
+                self.check_pod(change, api, slurm)?;
+            }
+            if is_of_worker && change.target.resource == "pods" || change.target.name == self.nodeset {
+                self.ledger.check(change, is_effect(change), self.nodeset, index)?;
+            }
         }
+        self.checked += history.len();
         for node in &self.drained_by_person {
             let reason = slurm.unavailable_reason(node);
             if !reason.as_ref().is_some_and(|reason| reason.starts_with("person")) {
@@ -81,7 +116,7 @@ impl Invariants {
 
     /// A cordon by a person that was recorded lasts, also if its pod is replaced.
     fn check_cordons(&mut self, api: &ApiModel, slurm: &FakeSlurm) -> Result<(), String> {
-        let nodeset = api.get::<NodeSet>(NAMESPACE, NODESET);
+        let nodeset = api.get::<NodeSet>(NAMESPACE, self.nodeset);
         let record = nodeset.map(|nodeset| text(&nodeset, &annotation(CORDONED_PODS))).unwrap_or_default();
         let recorded = slurm_conf::hostlist::expand(&record).unwrap_or_default();
         for (name, seen) in &mut self.cordoned_by_person {
@@ -101,7 +136,7 @@ impl Invariants {
                 && text(pod, &annotation(POD_CORDON_BY)).ends_with("update")
                 && slurm.unavailable_reason(name).is_some()
         };
-        let pods = pods(api);
+        let pods = pods(api, self.nodeset);
         let drained: Vec<_> = pods.iter().filter(|pod| is_drained(*pod)).map(|(name, _)| name).collect();
         if drained.len() <= MAX_UNAVAILABLE || self.drains_forgiven_until > Some(Instant::now()) {
             self.overdrained = None;
@@ -119,10 +154,12 @@ impl Invariants {
         if is_ready(&change.object) && change.event != Event::Deleted {
             self.updating.remove(name);
         }
-        let Some(call) = change.by.as_ref().filter(|call| call.client == OPERATOR) else { return Ok(()) };
+        let Some(call) = change.by.as_ref().filter(|call| call.client.starts_with(REPLICA)) else {
+            return Ok(());
+        };
         match call.verb {
             Verb::Create => {
-                let pods = api.list::<Pod>(NAMESPACE).len();
+                let pods = pods(api, self.nodeset).len();
                 let now = Instant::now();
                 let valid = self.desired.iter().filter(|(_, until)| until.is_none_or(|until| until > now));
                 let most = valid.map(|(replicas, _)| *replicas).max().unwrap_or_default();
@@ -156,7 +193,7 @@ impl Invariants {
 
     fn has_too_few_available(&self, api: &ApiModel) -> bool {
         let is_available = |pod: &Value| is_ready(pod) && pod["metadata"]["deletionTimestamp"].is_null();
-        let available = pods(api).values().filter(|pod| is_available(pod)).count();
+        let available = pods(api, self.nodeset).values().filter(|pod| is_available(pod)).count();
         let desired = self.desired.last().map_or(0, |(desired, _)| *desired);
         available + MAX_UNAVAILABLE < usize::try_from(desired).unwrap_or_default()
     }
@@ -178,8 +215,26 @@ pub fn text(object: &Value, pointer: &str) -> String {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 
-/// Pods by name.
-pub fn pods(api: &ApiModel) -> BTreeMap<String, Arc<Value>> {
-    let pods = api.list::<Pod>(NAMESPACE).into_iter();
-    pods.map(|pod| (text(&pod, "/metadata/name"), pod)).collect()
+/// The pods of a NodeSet, by name.
+pub fn pods(api: &ApiModel, nodeset: &str) -> BTreeMap<String, Arc<Value>> {
+    let pods = api.list::<Pod>(NAMESPACE).into_iter().map(|pod| (text(&pod, "/metadata/name"), pod));
+    pods.filter(|(name, _)| name.strip_prefix(nodeset).is_some_and(|rest| rest.starts_with('-'))).collect()
+}
+
+/// Whether a change is one that needs a batch: a pod is created, deleted, marked or unmarked, or a finalizer of the NodeSet is
+/// removed.
+fn is_effect(change: &Change) -> bool {
+    let before = change.before.as_deref().unwrap_or(&Value::Null);
+    let verb = change.by.as_ref().map(|call| call.verb);
+    match change.target.resource.as_str() {
+        "pods" => {
+            let mark = |pod: &Value| [POD_CORDON, POD_CORDON_BY].map(|key| text(pod, &annotation(key)));
+            matches!(verb, Some(Verb::Create | Verb::Delete)) || mark(before) != mark(&change.object)
+        }
+        "nodesets.slinky.slurm.net" => {
+            let finalizers = |object: &Value| object["metadata"]["finalizers"].as_array().map_or(0, Vec::len);
+            finalizers(&change.object) < finalizers(before)
+        }
+        _ => false,
+    }
 }

@@ -1,9 +1,8 @@
 //! What Kubernetes does by itself: the kubelet runs pods, and the garbage collector follows owner references.
 
-use super::invariants::{is_ready, pods, text};
-use super::process::{NAMESPACE, NODESET};
-use super::scenario::{HOSTS, Scenario, is_terminating};
-use crate::fixture::CLUSTER_UID;
+use super::invariants::{is_ready, text};
+use super::process::NAMESPACE;
+use super::site::{HOSTS, Site, is_terminating};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 use slinky_api::v1beta1::NodeSet;
@@ -12,10 +11,10 @@ use slurm_rest::NodeUpdate;
 /// The finalizer of an object in foreground deletion.
 pub const FOREGROUND: &str = "foregroundDeletion";
 
-impl Scenario {
+impl Site {
     /// The kubelet starts pods, sets them ready, and removes terminating ones: `all` of them, or some.
     pub fn run_kubelet(&mut self, all: bool) {
-        for (name, pod) in pods(&self.api) {
+        for (name, pod) in self.pods() {
             if !all && self.random.percent(40) {
                 continue;
             }
@@ -35,7 +34,7 @@ impl Scenario {
     /// The readiness probes of all pods fail, until the kubelet runs them again.
     pub fn fail_probes(&mut self) {
         self.note("all probes fail");
-        for (name, _) in pods(&self.api).into_iter().filter(|(_, pod)| is_ready(pod)) {
+        for (name, _) in self.pods().into_iter().filter(|(_, pod)| is_ready(pod)) {
             self.set_ready(&name, false);
         }
     }
@@ -91,7 +90,7 @@ impl Scenario {
 
     /// A person restarts each slurmd that registered under another name with the name of its pod, and resumes its node.
     pub async fn correct_names(&mut self) {
-        for (name, pod) in pods(&self.api) {
+        for (name, pod) in self.pods() {
             if let Some(other) = self.invariants.other_names.remove(&text(&pod, "/metadata/uid")) {
                 self.slurm.stop_slurmd(&other);
                 self.slurm.start_slurmd_at(&name, &text(&pod, "/status/podIP"));
@@ -103,30 +102,28 @@ impl Scenario {
     /// The garbage collector in a foreground deletion of the NodeSet: it deletes the pods that the NodeSet alone owns, and
     /// takes the others from it.
     pub fn collect_garbage(&mut self) -> Result<(), String> {
-        let Some(nodeset) = self.api.get::<NodeSet>(NAMESPACE, NODESET) else {
+        let Some(nodeset) = self.api.get::<NodeSet>(NAMESPACE, self.nodeset) else {
             return Ok(());
         };
         let finalizers = nodeset["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
         if is_terminating(&nodeset) && finalizers.is_empty() {
-            self.api.remove::<NodeSet>(NAMESPACE, NODESET);
+            self.api.remove::<NodeSet>(NAMESPACE, self.nodeset);
         }
         if !finalizers.contains(&json!(FOREGROUND)) {
             return Ok(());
         }
         let uid = nodeset["metadata"]["uid"].clone();
-        for (name, pod) in pods(&self.api) {
+        for (name, pod) in self.pods() {
             let owners = pod["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
             if is_terminating(&pod) || !owners.iter().any(|owner| owner["uid"] == uid) {
                 continue;
             }
-            if owners.iter().any(|owner| owner["uid"] == CLUSTER_UID) {
+            if owners.iter().any(|owner| owner["uid"] == self.controller_uid) {
                 let others: Vec<_> = owners.into_iter().filter(|owner| owner["uid"] != uid).collect();
                 self.api
                     .edit::<Pod>(NAMESPACE, &name, |pod| pod["metadata"]["ownerReferences"] = json!(others));
             } else if self.slurm.is_busy(&name) && pod["status"]["containerStatuses"].is_array() {
-                return Err(
-                    self.with_log(&format!("the garbage collector deleted {name} with a running job"))
-                );
+                return Err(format!("the garbage collector deleted {name} with a running job"));
             } else {
                 self.api.edit::<Pod>(NAMESPACE, &name, |pod| {
                     pod["metadata"]["deletionTimestamp"] = json!("2027-01-15T08:00:00Z");
@@ -134,7 +131,7 @@ impl Scenario {
             }
         }
         let others: Vec<_> = finalizers.into_iter().filter(|name| *name != FOREGROUND).collect();
-        self.api.edit::<NodeSet>(NAMESPACE, NODESET, |nodeset| {
+        self.api.edit::<NodeSet>(NAMESPACE, self.nodeset, |nodeset| {
             nodeset["metadata"]["finalizers"] = json!(others);
         });
         Ok(())

@@ -1,9 +1,9 @@
 //! What people do: they change the NodeSet and its workers, cordon, drain, delete, and run jobs.
 
-use super::invariants::{annotation, pods, text};
+use super::invariants::{annotation, text};
 use super::kubernetes::FOREGROUND;
-use super::process::{NAMESPACE, NODESET};
-use super::scenario::{HOSTS, MAX_REPLICAS, Scenario, is_terminating};
+use super::process::NAMESPACE;
+use super::site::{HOSTS, MAX_REPLICAS, Site, is_terminating};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use serde_json::{Value, json};
 use slinky_api::labels::annotations::{POD_CORDON, POD_CORDON_BY};
@@ -11,24 +11,26 @@ use slinky_api::v1beta1::NodeSet;
 use slurm_rest::NodeUpdate;
 use std::time::Duration;
 
-impl Scenario {
+impl Site {
     pub fn scale(&mut self) {
-        if self.api.get::<NodeSet>(NAMESPACE, NODESET).is_none_or(|nodeset| is_terminating(&nodeset)) {
+        if self.api.get::<NodeSet>(NAMESPACE, self.nodeset).is_none_or(|nodeset| is_terminating(&nodeset)) {
             return;
         }
         let replicas = i64::try_from(self.random.below(MAX_REPLICAS + 1)).unwrap_or_default();
         self.note(format!("scale to {replicas}"));
         self.invariants.set_desired(replicas);
-        self.api.edit::<NodeSet>(NAMESPACE, NODESET, |nodeset| nodeset["spec"]["replicas"] = json!(replicas));
+        self.api.edit::<NodeSet>(NAMESPACE, self.nodeset, |nodeset| {
+            nodeset["spec"]["replicas"] = json!(replicas);
+        });
     }
 
     pub fn change_template(&mut self) {
-        if self.api.get::<NodeSet>(NAMESPACE, NODESET).is_none() {
+        if self.api.get::<NodeSet>(NAMESPACE, self.nodeset).is_none() {
             return;
         }
         let value = self.random.below(3).to_string();
         self.note(format!("template {value}"));
-        self.api.edit::<NodeSet>(NAMESPACE, NODESET, |nodeset| {
+        self.api.edit::<NodeSet>(NAMESPACE, self.nodeset, |nodeset| {
             nodeset["spec"]["slurmd"]["env"] = json!([{ "name": "V", "value": value }]);
         });
     }
@@ -44,7 +46,7 @@ impl Scenario {
     pub fn use_slurm(&mut self) {
         if self.random.percent(60) {
             let prefix = if self.random.percent(20) { "x-" } else { "" };
-            let node = format!("{prefix}{NODESET}-{}", self.random.below(MAX_REPLICAS));
+            let node = format!("{prefix}{}-{}", self.nodeset, self.random.below(MAX_REPLICAS));
             self.note(format!("submit to {node}"));
             let job = self.slurm.submit_job(&[&node], 1, Some(10));
             self.jobs.push(job);
@@ -59,10 +61,13 @@ impl Scenario {
     /// A person drains or undrains a Slurm node.
     pub async fn drain_by_hand(&mut self) {
         // A concurrent write of the operator could not detect it: Slurm has no conditional writes.
-        if self.slurm_fails_until.is_some() || self.slurm_recovered.elapsed() < Duration::from_secs(6) {
+        let may_write = self.slurm_fails_until.is_some()
+            || self.slurm_recovered.elapsed() < Duration::from_secs(6)
+            || self.world.ledger.is_in_batch(self.nodeset);
+        if may_write {
             return;
         }
-        let node = format!("{NODESET}-{}", self.random.below(MAX_REPLICAS));
+        let node = format!("{}-{}", self.nodeset, self.random.below(MAX_REPLICAS));
         let client = self.slurm.client();
         if self.invariants.drained_by_person.remove(&node) {
             self.note(format!("a person resumes {node}"));
@@ -80,7 +85,7 @@ impl Scenario {
 
     /// A person deletes a pod, whether or not it has a job.
     pub fn delete_pod_by_hand(&mut self) {
-        let alive: Vec<_> = pods(&self.api).into_iter().filter(|(_, pod)| !is_terminating(pod)).collect();
+        let alive: Vec<_> = self.pods().into_iter().filter(|(_, pod)| !is_terminating(pod)).collect();
         let Some((name, pod)) = self.random.one_of(&alive).cloned() else { return };
         self.note(format!("a person deletes {name}"));
         self.invariants.deleted_by_person.insert(text(&pod, "/metadata/uid"));
@@ -90,7 +95,7 @@ impl Scenario {
 
     /// A person cordons a pod, or lifts the cordon.
     pub fn cordon_pod(&mut self) {
-        let alive: Vec<_> = pods(&self.api).into_iter().filter(|(_, pod)| !is_terminating(pod)).collect();
+        let alive: Vec<_> = self.pods().into_iter().filter(|(_, pod)| !is_terminating(pod)).collect();
         let Some((name, pod)) = self.random.one_of(&alive).cloned() else { return };
         if is_cordoned_by_person(&pod) {
             self.lift_cordon(&name);
@@ -114,7 +119,7 @@ impl Scenario {
     /// A person lifts all cordons of people.
     pub fn lift_cordons(&mut self) {
         self.invariants.cordoned_by_person.clear();
-        for (name, _) in pods(&self.api).iter().filter(|(_, pod)| is_cordoned_by_person(pod)) {
+        for (name, _) in self.pods().iter().filter(|(_, pod)| is_cordoned_by_person(pod)) {
             self.lift_cordon(name);
         }
     }
@@ -133,11 +138,11 @@ impl Scenario {
 
     /// A person deletes the NodeSet, in the foreground.
     pub fn delete_nodeset(&mut self) {
-        let Some(nodeset) = self.api.get::<NodeSet>(NAMESPACE, NODESET) else { return };
+        let Some(nodeset) = self.api.get::<NodeSet>(NAMESPACE, self.nodeset) else { return };
         if nodeset["metadata"]["deletionTimestamp"].is_null() {
             self.note("a person deletes the NodeSet in the foreground");
             self.invariants.set_desired(0);
-            self.api.edit::<NodeSet>(NAMESPACE, NODESET, |nodeset| {
+            self.api.edit::<NodeSet>(NAMESPACE, self.nodeset, |nodeset| {
                 nodeset["metadata"]["deletionTimestamp"] = json!("2027-01-15T08:00:00Z");
                 nodeset["metadata"]["finalizers"].as_array_mut().unwrap().push(json!(FOREGROUND));
             });

@@ -1,9 +1,9 @@
 //! The polling task of a cluster: one read after another, in the order of the schedule.
 
+use super::ClusterKey;
 use super::client_factory::KeyError;
 use super::cluster::{Cluster, ClusterState};
 use super::connection::Clients;
-use super::endpoint::endpoint;
 use super::jobs::summarize;
 use super::metrics;
 use super::poll_schedule::Step;
@@ -14,6 +14,7 @@ use operator_runtime::error::chain;
 use operator_runtime::find;
 use parking_lot::MutexGuard;
 use slinky_api::v1beta1::Controller;
+use slinky_api::workers::slurmrestd_url;
 use slurm_rest::{Error, NodeList, Partition, ReservationList};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -54,7 +55,9 @@ impl Cluster {
     }
 
     async fn ensure_connected(&self, controller: &Controller) {
-        let Some(url) = endpoint(&self.key, &self.deps.restapis.state()) else {
+        let restapis = self.deps.restapis.state();
+        let ClusterKey { namespace, controller: name } = &self.key;
+        let Some(url) = slurmrestd_url(namespace, name, restapis.iter().map(AsRef::as_ref)) else {
             return self.state.lock().connection.restapi_missing(Instant::now());
         };
         let selector = controller.spec.signing_key_ref();

@@ -97,7 +97,7 @@ fn daemon_pod_name_depends_on_nodeset_and_node_and_has_no_ordinal() {
     assert_eq!(daemon_pod_name(&cpu, "node-1"), "cpu-n8930b3d792");
     for node in 0..1000 {
         let name = daemon_pod_name(&gpu, &format!("node-{node}"));
-        assert_eq!(crate::worker::ordinal_of(&name), None, "{name}");
+        assert_eq!(slinky_api::workers::ordinal_of(&name), None, "{name}");
     }
 }
 

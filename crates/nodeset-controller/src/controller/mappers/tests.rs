@@ -64,7 +64,7 @@ fn kubernetes_node_enqueues_nodesets_with_or_eligible_for_a_pod_on_it(
         nodeset("ns", "pinned", &json!({ "pinToNode": true })),
     ]);
     let pod = worker("placed-0", "a", "placed");
-    let pods = PodCache::new(store_of(vec![pod.clone()]));
+    let pods = PodCache::new(store_of(vec![pod.clone()]), Arc::default());
     pods.observe(&Event::Apply(pod));
     assert_eq!(names(of_node(nodesets, pods)(node)), expected);
 }

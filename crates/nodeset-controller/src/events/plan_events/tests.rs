@@ -91,8 +91,7 @@ fn kubernetes_node_cordoned() -> Fixture {
     Fixture::new(&json!({ "replicas": 1, "updateStrategy": { "type": "OnDelete" } })).workers(1)
     .worker("gpu-0", &outdated()), &[])]
 #[case::kubernetes_node_cordoned(kubernetes_node_cordoned(), &[
-    "Normal NodeCordon Cordon: Cordoning Pod ns/gpu-0: Kubernetes node node-a was cordoned [gpu-0]",
-    "Normal NodeCordon Cordon: Cordoning Pod ns/gpu-1: Kubernetes node node-a was cordoned [gpu-1]"])]
+    "Normal NodeCordon Cordon: Cordoning Pods ns/gpu-0, ns/gpu-1: their Kubernetes nodes were cordoned"])]
 #[case::kubernetes_node_cordoned_and_workers_marked(
     kubernetes_node_cordoned().worker("gpu-0", &marked("node")).worker("gpu-1", &marked("node")), &[])]
 #[case::failed_daemon(daemon_in_phase("Failed"),
