@@ -27,12 +27,13 @@ pub async fn ensure_unchanged(env: &TestEnv, before: &Deployment) -> Result<()> 
 }
 
 /// Creates the missing Controller of an object that owns a Deployment, deletes it again, and fails if the Deployment follows
-/// a change of its owner before the Controller is back. Returns the owner as it is without Controller.
+/// a change of its owner before the Controller is back. `is_expected` is what the owner must show meanwhile.
 pub async fn ensure_frozen_without_controller<K: Object>(
     env: &TestEnv,
     owner: &str,
     deployment: &str,
-) -> Result<K> {
+    is_expected: impl Fn(&K) -> bool,
+) -> Result<()> {
     apply_controller(env).await?;
     let created = env.wait_for::<Deployment>(deployment).await?;
     env.wait_for_ready_reason::<K>(owner, "RollingOut").await?;
@@ -40,10 +41,12 @@ pub async fn ensure_frozen_without_controller<K: Object>(
     env.delete::<Controller>(CONTROLLER).await?;
     env.wait_for_ready_reason::<K>(owner, "ControllerMissing").await?;
     env.patch_spec::<K>(owner, json!({ "replicas": 3 })).await?;
-    let frozen = env.wait_for_ready_reason::<K>(owner, "ControllerMissing").await?;
+    env.wait_for_ready_reason::<K>(owner, "ControllerMissing").await?;
+    // The controller of Deployments may create the pods after that.
+    env.wait_until(owner, is_expected).await?;
     ensure_unchanged(env, &created).await?;
 
     apply_controller(env).await?;
     wait_for_replicas(env, deployment, 3).await?;
-    Ok(frozen)
+    Ok(())
 }

@@ -3,15 +3,15 @@
 
 use crate::crds::install_crds;
 use crate::process::{Process, binary, free_address, kubeconfig_of_pod, scratch};
+use crate::service_account::{request_token, role_ref, subject};
 use crate::test_env::SOON;
 use crate::{TestNamespace, client, eventually};
 use anyhow::{Context, Result};
-use k8s_openapi::api::authentication::v1::TokenRequest;
 use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, Role, RoleBinding};
 use kube::api::{DeleteParams, PostParams};
 use kube::{Api, Client};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -50,7 +50,7 @@ impl ExpectationsEnv {
         let binding = json!({
             "metadata": { "name": env.name() },
             "roleRef": role_ref("ClusterRole", "system:auth-delegator"),
-            "subjects": [subject(env.name())],
+            "subjects": [subject(env.name(), SERVICE)],
         });
         let bindings: Api<ClusterRoleBinding> = Api::all(env.client.clone());
         bindings.create(&PostParams::default(), &serde_json::from_value(binding)?).await?;
@@ -76,7 +76,7 @@ impl ExpectationsEnv {
         let binding = json!({
             "metadata": { "name": SERVICE },
             "roleRef": role_ref("Role", SERVICE),
-            "subjects": [subject(namespace.name())],
+            "subjects": [subject(namespace.name(), SERVICE)],
         });
         namespace
             .api::<RoleBinding>()
@@ -154,24 +154,6 @@ impl ExpectationsEnv {
         }
         self.namespace.delete().await
     }
-}
-
-fn role_ref(kind: &str, name: &str) -> Value {
-    json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name })
-}
-
-fn subject(namespace: &str) -> Value {
-    json!({ "kind": "ServiceAccount", "name": SERVICE, "namespace": namespace })
-}
-
-/// A token for this audience, by default that of the API server.
-async fn request_token(namespace: &TestNamespace, account: &str, audience: Option<&str>) -> Result<String> {
-    let audiences: Vec<_> = audience.into_iter().collect();
-    let request = json!({ "metadata": {}, "spec": { "audiences": audiences, "expirationSeconds": 7200 } });
-    let request: TokenRequest = serde_json::from_value(request)?;
-    let accounts = namespace.api::<ServiceAccount>();
-    let request = accounts.create_token_request(account, &PostParams::default(), &request).await?;
-    request.status.and_then(|status| status.token).context("a TokenRequest without token")
 }
 
 impl Server {

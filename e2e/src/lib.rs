@@ -10,8 +10,10 @@ pub mod expectations;
 pub mod fixtures;
 pub mod node;
 pub mod process;
+pub mod service_account;
 pub mod slurm_cluster;
 pub mod test_env;
+pub mod webhook;
 
 use anyhow::{Context, Result, bail};
 use k8s_openapi::api::core::v1::Namespace;

@@ -3,11 +3,11 @@
 use anyhow::{Context, Result, bail};
 use kube::config::{AuthInfo, Kubeconfig};
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 use std::time::Duration;
 
 /// Timeout of a request to the health address.
@@ -139,9 +139,17 @@ fn binary_directory() -> Result<PathBuf> {
     Ok(test.parent().and_then(Path::parent).context("the test is not in a target directory")?.to_owned())
 }
 
-/// A local address on which no process listens.
+/// A local address on which no process listens. Its port is not one that Linux gives to connections, so it remains free until
+/// the caller's process listens.
 pub fn free_address() -> Result<SocketAddr> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
+    static NEXT: AtomicU16 = AtomicU16::new(20_000);
+    loop {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, NEXT.fetch_add(1, Ordering::Relaxed)));
+        match TcpListener::bind(address) {
+            Err(error) if error.kind() == ErrorKind::AddrInUse => {}
+            bound => return Ok(bound?.local_addr()?),
+        }
+    }
 }
 
 /// Writes a kubeconfig for the same cluster with another identity.

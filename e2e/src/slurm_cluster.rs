@@ -25,6 +25,9 @@ pub const CLUSTER: &str = include_str!("../../crates/xtask/demo/cluster.yaml");
 pub const REQUIRED_CONF: &str =
     "ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\nJobAcctGatherType=jobacct_gather/none\n";
 
+/// The selector of worker pods.
+pub const WORKERS: &str = "app.kubernetes.io/name=slurmd";
+
 /// The pod of the first slurmctld.
 pub const CONTROLLER_POD: &str = "slurm-controller-0";
 
@@ -140,8 +143,7 @@ impl SlurmCluster {
 
     /// The UIDs of the worker pods by name.
     pub async fn workers(&self) -> Result<BTreeMap<String, String>> {
-        let workers =
-            self.pods().list(&ListParams::default().labels("app.kubernetes.io/name=slurmd")).await?;
+        let workers = self.pods().list(&ListParams::default().labels(WORKERS)).await?;
         Ok(workers.items.into_iter().map(|pod| (pod.name_any(), pod.uid().unwrap_or_default())).collect())
     }
 
@@ -152,8 +154,18 @@ impl SlurmCluster {
         timeout: Duration,
         is_expected: impl Fn(&BTreeMap<String, String>) -> bool,
     ) -> Result<()> {
-        eventually(what, timeout, async || self.workers().await, is_expected).await?;
+        eventually(what, timeout, async || self.workers().await, is_expected)
+            .await
+            .with_context(|| self.pods_and_events())?;
         Ok(())
+    }
+
+    /// Where to look when something went wrong.
+    fn pods_and_events(&self) -> String {
+        let get = |arguments: &[&str]| {
+            output_of(self.kubectl(arguments)).unwrap_or_else(|error| format!("{error:#}"))
+        };
+        [get(&["get", "pods"]), get(&["events"])].join("\n")
     }
 
     /// Merges fields into the spec of the NodeSet `worker`; `null` removes a field.

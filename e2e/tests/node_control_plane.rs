@@ -6,7 +6,7 @@ use e2e::slurm_cluster::{CLUSTER, CONTROLLER_POD, REQUIRED_CONF, STARTED, SlurmC
 use e2e::test_env::condition;
 use e2e::{eventually, report};
 use k8s_openapi::api::apps::v1::StatefulSet;
-use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, ResourceQuota, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
@@ -25,6 +25,8 @@ const CONTROLLER_KINDS: [&str; 3] = ["Secret", "ConfigMap", "Controller"];
 const IDLE: Duration = Duration::from_mins(2);
 /// How long a change of the configuration may take after the debounce.
 const RECONFIGURED: Duration = Duration::from_secs(30);
+/// The `ResourceQuota` that refuses new pods.
+const NO_PODS: &str = "no-pods";
 /// How long the controller-controller waits for further changes.
 const DEBOUNCE: Duration = Duration::from_secs(5);
 
@@ -450,28 +452,15 @@ async fn standby_takes_over_with_the_job_queue() -> Result<()> {
     let job = submitted.trim().to_owned();
 
     let killed = Instant::now();
-    // The kubelet restarts the container, so the daemon is killed repeatedly until the standby has taken over.
-    let kill = || kill_slurmctld(&cluster, CONTROLLER_POD).unwrap_or_default();
-    let active_pods = async || {
-        kill();
-        active_pods_of(&cluster).await
-    };
-    eventually("an active standby", STARTED, active_pods, |pods| *pods == ["slurm-controller-1"]).await?;
+    lose_primary(&cluster).await?;
+    wait_for_active(&cluster, "slurm-controller-1").await?;
     let followed = killed.elapsed();
-    let queue = async || {
-        kill();
-        cluster.exec("slurm-controller-1", "slurmctld", &["squeue", "-h", "-o", "%i"])
-    };
+    let queue = async || cluster.exec("slurm-controller-1", "slurmctld", &["squeue", "-h", "-o", "%i"]);
     let is_queued = |queue: &String| queue.lines().any(|line| line == job);
     eventually("a queued job", STARTED, queue, is_queued).await?;
     let answered = killed.elapsed();
-    // Between two kills the primary may be about to take control back, and then no daemon answers.
-    let ping = async || {
-        kill();
-        cluster.exec("slurm-controller-1", "slurmctld", &["scontrol", "ping"])
-    };
-    let is_up = |ping: &String| ping.contains("slurm-controller-1 is UP");
-    let ping = eventually("the standby answers a ping", STARTED, ping, is_up).await?;
+    let ping = cluster.exec("slurm-controller-1", "slurmctld", &["scontrol", "ping"])?;
+    ensure!(ping.contains("slurm-controller-1 is UP"), "{ping}");
     report(format_args!(
         "failover with SlurmctldTimeout=10: the Service switches after {:.1} s, the queue is served after {:.1} s\n{ping}",
         followed.as_secs_f64(),
@@ -479,6 +468,7 @@ async fn standby_takes_over_with_the_job_queue() -> Result<()> {
     ));
 
     let back = Instant::now();
+    cluster.env.delete::<ResourceQuota>(NO_PODS).await?;
     wait_for_active(&cluster, CONTROLLER_POD).await?;
     report(format_args!("failback: the Service switches after {:.1} s", back.elapsed().as_secs_f64()));
     let show = async || cluster.scontrol(&["show", "job", &job]);
@@ -486,6 +476,15 @@ async fn standby_takes_over_with_the_job_queue() -> Result<()> {
     eventually("the job after the failback", STARTED, show, is_kept).await?;
     readiness_decides_where_the_operator_cannot_ask(&cluster).await?;
     cluster.env.tear_down().await
+}
+
+/// Kills the first slurmctld, and has the API server refuse the pod that replaces it: a daemon that restarts takes control
+/// back within a second, and one that is killed again and again meanwhile may leave the standby no state to take over.
+async fn lose_primary(cluster: &SlurmCluster) -> Result<()> {
+    cluster.env.apply::<ResourceQuota>(NO_PODS, json!({ "spec": { "hard": { "pods": "0" } } })).await?;
+    // The container ends with its first process, and so does the command that kills it.
+    kill_slurmctld(cluster, CONTROLLER_POD).unwrap_or_default();
+    cluster.env.delete::<Pod>(CONTROLLER_POD).await
 }
 
 /// One change is one reconfigure, although the files of both pods change.

@@ -4,17 +4,17 @@
 mod protection;
 
 use anyhow::{Context, Result, ensure};
-use e2e::slurm_cluster::{REQUIRED_CONF, STARTED, SlurmCluster, output_of};
+use e2e::slurm_cluster::{REQUIRED_CONF, STARTED, SlurmCluster, WORKERS, output_of};
 use e2e::test_env::condition;
 use e2e::{eventually, report};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use serde_json::json;
 use slinky_api::conditions::{PARTITION_HELD, SLURM_REACHABLE};
-use slinky_api::labels::annotations::POD_CORDON;
+use slinky_api::labels::annotations::{POD_CORDON, POD_DEADLINE};
 use slinky_api::v1beta1::{Controller, NodeSet, RestApi};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -87,11 +87,17 @@ async fn wait_until_shown(
     Ok(())
 }
 
-/// Submits a job that runs on these nodes, waits until it runs, and returns its id.
+/// Submits a job without time limit that runs on these nodes, waits until it runs, and returns its id.
 async fn submit(cluster: &SlurmCluster, nodes: &str, seconds: u64) -> Result<String> {
+    submit_with_limit(cluster, nodes, seconds, "UNLIMITED").await
+}
+
+/// As [`submit`], with a time limit.
+async fn submit_with_limit(cluster: &SlurmCluster, nodes: &str, seconds: u64, limit: &str) -> Result<String> {
     let wrap = format!("sleep {seconds}");
     let count = if nodes.contains('[') || nodes.contains(',') { "2" } else { "1" };
-    let command = ["sbatch", "--parsable", "-o", "/dev/null", "-N", count, "-w", nodes, "--wrap", &wrap];
+    let command =
+        ["sbatch", "--parsable", "-o", "/dev/null", "-t", limit, "-N", count, "-w", nodes, "--wrap", &wrap];
     let id = cluster.exec_in_slurmctld(&command)?.trim().to_owned();
     wait_for_job_state(cluster, &id, "RUNNING").await?;
     Ok(id)
@@ -148,13 +154,17 @@ async fn scaling_updates_cordons_and_pod_deletions_spare_running_jobs() -> Resul
 
 /// From three workers to one, while both surplus workers run a job.
 async fn scale_in_drains_busy_workers(cluster: &SlurmCluster) -> Result<()> {
-    // All workers are busy, so those with the highest ordinals are deleted. The jobs run longer than a just started
+    // All workers are busy, so those are deleted whose jobs may end sooner. The jobs run longer than a just started
     // controller waits before its first drain.
-    let kept = submit(cluster, "worker-0", 100).await?;
-    let job = submit(cluster, "worker-[1-2]", 75).await?;
-    let is_protected = |pod: &Pod| pod.labels().contains_key(slinky_api::labels::POD_PROTECT);
-    let get = async || cluster.env.get::<Pod>("worker-2").await;
-    eventually("protection of a busy worker", SOON, get, is_protected).await?;
+    let kept = submit_with_limit(cluster, "worker-0", 100, "20").await?;
+    let job = submit_with_limit(cluster, "worker-[1-2]", 75, "10").await?;
+    // The controller may still know the ends of the job before, which had no limit, or no ends at all.
+    let list = async || Ok(cluster.pods().list(&ListParams::default().labels(WORKERS)).await?.items);
+    let has_end = |pod: &Pod| {
+        let end = pod.annotations().get(POD_DEADLINE).and_then(|end| end.parse::<Timestamp>().ok());
+        end.is_some_and(|end| end < now() + SignedDuration::from_hours(1))
+    };
+    eventually("ends of all jobs", SOON, list, |pods| pods.iter().all(has_end)).await?;
     cluster.scale(1).await?;
     wait_for_state(cluster, "worker-2", "draining", SOON).await?;
     wait_until_completed_on_its_pod(cluster, &job, "worker-2").await?;

@@ -89,7 +89,7 @@ async fn missing_controller_is_reported_and_freezes_the_deployment() -> Result<(
     assert!(env.exists::<Service>(CHILD).await?, "the Service needs no Controller");
     assert!(!env.exists::<Deployment>(CHILD).await?);
 
-    ensure_frozen_without_controller::<RestApi>(&env, NAME, CHILD).await?;
+    ensure_frozen_without_controller::<RestApi>(&env, NAME, CHILD, |_| true).await?;
     env.tear_down().await
 }
 

@@ -1,16 +1,13 @@
 //! The validation rules of the CRDs in a real API server.
 
-use anyhow::{Context, Result};
-use e2e::crds::{api_resource, create_strict, dynamic_api, install_crds};
-use e2e::{TestNamespace, client};
+use anyhow::Result;
+use e2e::client;
+use e2e::crds::{api_resource, dynamic_api, install_crds};
 use kube::api::{DynamicObject, PostParams};
-use kube::{Client, ResourceExt};
 use rstest::rstest;
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use slinky_api::v1beta1::{Accounting, Controller, LoginSet, NodeSet, RestApi, Token};
-use test_support::conformance;
 
 /// A spec of each kind that all rules accept.
 fn minimal(kind: &str) -> Value {
@@ -326,88 +323,4 @@ async fn rules_accept_valid_and_reject_invalid_specs_and_accepted_objects_deseri
 
 fn deserialize<K: DeserializeOwned>(object: &Value) -> Result<(), String> {
     serde_json::from_value::<K>(object.clone()).map(|_| ()).map_err(|error| error.to_string())
-}
-
-#[derive(Deserialize)]
-struct AdmissionCases {
-    cases: Vec<AdmissionCase>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct AdmissionCase {
-    id: String,
-    operation: String,
-    kind: String,
-    field_validation: Option<String>,
-    object: Option<Value>,
-    old_object: Option<Value>,
-    expect: Verdict,
-}
-
-#[derive(Deserialize)]
-struct Verdict {
-    allowed: bool,
-    layer: String,
-    code: u16,
-}
-
-/// Verdicts of the schema and its CEL rules; those of the admission webhook need the webhook.
-#[tokio::test]
-async fn schema_and_rules_give_the_verdicts_of_the_conformance_data() -> Result<()> {
-    let Some(directory) = conformance::directory() else { return Ok(()) };
-    let client = client().await?;
-    install_crds(&client).await?;
-    let namespace = TestNamespace::create(&client, "verdicts").await?;
-    let yaml = std::fs::read_to_string(directory.join("admission/cases.yaml"))?;
-    let data: AdmissionCases = serde_saphyr::from_str(&yaml)?;
-    let decided_here = ["none", "crd-schema", "crd-cel", "request-decoding"];
-    let (mut wrong, mut compared) = (Vec::new(), 0);
-    for case in &data.cases {
-        let Some(object) = &case.object else { continue };
-        if !decided_here.contains(&case.expect.layer.as_str()) || case.operation == "DELETE" {
-            continue;
-        }
-        compared += 1;
-        let code = verdict(&client, &namespace, case, object).await.with_context(|| case.id.clone())?;
-        let expected = if case.expect.allowed { code < 300 } else { code == case.expect.code };
-        if !expected {
-            wrong.push(format!("{}: {code}, expected {}", case.id, case.expect.code));
-        }
-    }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    assert!(compared > 40, "only {compared} cases");
-    println!("{compared} of {} admission cases compared, all equal", data.cases.len());
-    namespace.delete().await
-}
-
-/// The HTTP status of the API server's response to a case.
-async fn verdict(
-    client: &Client,
-    namespace: &TestNamespace,
-    case: &AdmissionCase,
-    object: &Value,
-) -> Result<u16> {
-    let api = dynamic_api(client, namespace.name(), &case.kind);
-    let here = |object: &Value| -> Result<DynamicObject> {
-        let mut object: DynamicObject = serde_json::from_value(object.clone())?;
-        object.metadata.namespace = Some(namespace.name().to_owned());
-        object.metadata.name = Some(case.id.clone());
-        Ok(object)
-    };
-    let response = match &case.old_object {
-        Some(old) if case.operation == "UPDATE" => {
-            let stored = api.create(&PostParams::default(), &here(old)?).await?;
-            let mut new = here(object)?;
-            new.metadata.resource_version = stored.resource_version();
-            api.replace(&case.id, &PostParams::default(), &new).await
-        }
-        _ if case.field_validation.is_some() => create_strict(client, &api, &here(object)?).await,
-        _ => api.create(&PostParams::default(), &here(object)?).await,
-    };
-    match response {
-        Ok(_) => Ok(200),
-        Err(kube::Error::Api(status)) => Ok(status.code),
-        Err(error) => Err(error.into()),
-    }
 }

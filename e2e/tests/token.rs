@@ -8,6 +8,7 @@ use e2e::test_env::{SOON, TestEnv, condition, metadata_controlled_by};
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
 use kube::api::{DynamicObject, PostParams};
+use rstest::rstest;
 use serde_json::{Value, json};
 use slinky_api::conditions::EXPIRING;
 use slinky_api::v1beta1::Token;
@@ -42,6 +43,12 @@ async fn patch_token(env: &TestEnv, spec: Value) -> Result<Token> {
 
 async fn wait_for_ready_reason(env: &TestEnv, reason: &str) -> Result<Token> {
     env.wait_for_ready_reason("t", reason).await
+}
+
+/// A token of alice that is signed with this key.
+fn jwt_of(key: &str) -> Result<String> {
+    let key = SigningKey::new(key.as_bytes())?;
+    Ok(slurm_jwt::mint(&Claims::new("alice", now(), jiff::SignedDuration::from_mins(15)), &key))
 }
 
 /// Waits until a Secret holds a token that is signed with `key` and satisfies `is_expected`.
@@ -165,30 +172,36 @@ async fn missing_signing_key_is_reported_and_creating_it_resolves_the_condition(
     env.tear_down().await
 }
 
+#[rstest]
+#[case::no_token("SLURM_JWT", Ok("mine".to_owned()), false)]
+#[case::password("password", Ok("mine".to_owned()), false)]
+#[case::token_of_another_key("SLURM_JWT", jwt_of(NEW_KEY), false)]
+#[case::owned_by_the_signing_key("SLURM_JWT", Ok("mine".to_owned()), true)]
 #[tokio::test]
-async fn secret_that_is_not_owned_by_the_token_is_not_touched() -> Result<()> {
+async fn secret_that_is_not_owned_by_the_token_is_not_touched(
+    #[case] key: &str,
+    #[case] value: Result<String>,
+    #[case] is_owned: bool,
+) -> Result<()> {
     let env = start("occupied").await?;
     let signing = apply_key(&env, OLD_KEY).await?;
-    let key = SigningKey::new(NEW_KEY.as_bytes())?;
-    let jwt = slurm_jwt::mint(&Claims::new("alice", now(), jiff::SignedDuration::from_mins(15)), &key);
-    let of_signing_key = metadata_controlled_by(&signing)?;
-    for (metadata, content) in [
-        (json!({}), ("SLURM_JWT", "mine")),
-        (json!({}), ("password", "mine")),
-        (json!({}), ("SLURM_JWT", jwt.as_str())),
-        (of_signing_key, ("SLURM_JWT", "mine")),
-    ] {
-        let occupant = json!({ "metadata": metadata, "data": secret_data(&[content]) });
-        let occupant: Secret = env.apply(SECRET, occupant).await?;
-        apply_token(&env, json!({})).await?;
-        wait_for_ready_reason(&env, "SecretOccupied").await?;
-        env.ensure_event_note("t", "SecretOccupied", "name another Secret in spec.secretRef").await?;
-        env.delete::<Token>("t").await?;
-        env.wait_until_deleted::<Token>("t").await?;
-        let now = env.get::<Secret>(SECRET).await?;
-        assert_eq!(now.resource_version(), occupant.resource_version(), "{content:?}");
-        env.delete::<Secret>(SECRET).await?;
-    }
+    let metadata = if is_owned { metadata_controlled_by(&signing)? } else { json!({}) };
+    let occupant = json!({ "metadata": metadata, "data": secret_data(&[(key, &value?)]) });
+    let occupant: Secret = env.apply(SECRET, occupant).await?;
+    apply_token(&env, json!({})).await?;
+    wait_for_ready_reason(&env, "SecretOccupied").await?;
+    env.ensure_event_note("t", "SecretOccupied", "name another Secret in spec.secretRef").await?;
+    env.delete::<Token>("t").await?;
+    env.wait_until_deleted::<Token>("t").await?;
+    let now = env.get::<Secret>(SECRET).await?;
+    assert_eq!(now.resource_version(), occupant.resource_version());
+    env.tear_down().await
+}
+
+#[tokio::test]
+async fn empty_secret_is_adopted() -> Result<()> {
+    let env = start("empty").await?;
+    apply_key(&env, OLD_KEY).await?;
     apply_secret(&env, SECRET, &[]).await?;
     let token = apply_token(&env, json!({})).await?;
     let (secret, _, _) = wait_for_token(&env, SECRET, OLD_KEY, |_| true).await?;
@@ -200,9 +213,7 @@ async fn secret_that_is_not_owned_by_the_token_is_not_touched() -> Result<()> {
 async fn token_of_another_operator_is_adopted_and_kept() -> Result<()> {
     let env = start("inherit").await?;
     let signing = apply_key(&env, OLD_KEY).await?;
-    let key = SigningKey::new(OLD_KEY.as_bytes())?;
-    let now = now();
-    let jwt = slurm_jwt::mint(&Claims::new("alice", now, jiff::SignedDuration::from_mins(15)), &key);
+    let jwt = jwt_of(OLD_KEY)?;
     let metadata = metadata_controlled_by(&signing)?;
     let inherited = json!({ "metadata": metadata, "stringData": { "SLURM_JWT": jwt } });
     env.create_as_other_operator::<Secret>(SECRET, inherited).await?;

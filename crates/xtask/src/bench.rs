@@ -4,6 +4,7 @@ mod api;
 mod audit;
 mod background;
 mod cluster_state;
+mod expectations;
 mod measurement;
 mod operator;
 mod reflector;
@@ -17,6 +18,7 @@ use crate::cluster::{LocalCluster, Name, Profile, check_machine};
 use crate::commands::{self, cargo};
 use crate::progress::step;
 use anyhow::{Result, ensure};
+use expectations::SERVICE;
 use measurement::Measurement;
 use operator::Operator;
 use serde_json::{Value, json};
@@ -27,8 +29,6 @@ use workload::{NAMESPACE, Workload, parse_max_unavailable};
 
 /// The binary that is measured by default.
 const OPERATOR: &str = "nodeset-controller";
-/// The binary that coordinates several replicas.
-const SERVICE: &str = "expectations";
 /// A simulated node has capacity for many more, but then the cluster would have too few nodes to be realistic.
 const PODS_PER_NODE: u32 = 10;
 

@@ -35,12 +35,12 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<()> {
     check_machine(Profile::Scale)?;
     let cluster = LocalCluster::new(&TEST.parse()?)?;
-    step("build", || cargo(&["build", "--quiet", "--workspace", "--bins"]))?;
-    step("build the test", || cargo(&["test", "--quiet", "--package", "e2e", "--test", SUITE, "--no-run"]))?;
+    // All at once, since every selection of packages enables other features and so compiles most libraries again.
+    step("build", || cargo(&["build", "--quiet", "--workspace", "--bins", "--test", SUITE]))?;
     cluster.manage("up", &["--profile", "scale", "--nodes", NODES])?;
     let mut test = cluster.command("cargo");
     in_workspace(&mut test);
-    test.args(["test", "--offline", "--package", "e2e", "--test", SUITE, "--", TEST, "--nocapture"]);
+    test.args(["test", "--offline", "--workspace", "--test", SUITE, "--", TEST, "--nocapture"]);
     test.env("CHAOS_ROUNDS", args.rounds.to_string())
         .env("CHAOS_PODS", args.pods.to_string())
         .env("CHAOS_FAULTS", args.faults.to_string())

@@ -26,6 +26,7 @@ mod volumes;
 mod wait;
 
 use anyhow::Result;
+pub use golang::Program;
 use instance::Cluster;
 use layout::Layout;
 pub use layout::Name;

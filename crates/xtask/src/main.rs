@@ -3,6 +3,7 @@
 mod bench;
 mod cache;
 mod chaos;
+mod charts;
 mod cluster;
 mod commands;
 mod demo;
@@ -36,6 +37,9 @@ enum Command {
     Images(images::Command),
     /// Start a local Kubernetes cluster with a Slurm cluster in it.
     Demo,
+    /// Test the Helm charts.
+    #[command(subcommand)]
+    Charts(charts::Arguments),
     /// Measure how fast, and at what cost, the operator scales NodeSets on simulated nodes.
     Bench(bench::Args),
     /// Kill and pause processes of the operator at random while it scales NodeSets on simulated nodes.
@@ -51,6 +55,7 @@ fn main() -> ExitCode {
         Command::Cluster(command) => cluster::run(&command),
         Command::Images(command) => images::run(&command),
         Command::Demo => demo::run(),
+        Command::Charts(arguments) => charts::run(&arguments),
         Command::Bench(args) => bench::run(&args),
         Command::Chaos(args) => chaos::run(&args),
         Command::Model(args) => model::run(&args),

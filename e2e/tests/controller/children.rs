@@ -80,8 +80,9 @@ async fn name_that_is_invalid_for_a_child_is_reported_and_nothing_is_created() -
     env.wait_for_event(&name, "InvalidName").await?;
     assert!(!env.exists::<ConfigMap>(&format!("{name}-config")).await?);
 
+    // The name of the Slurm cluster that follows from this one would be too long.
     let longest = "c".repeat(41);
-    apply_controller(&env, &longest, json!({})).await?;
+    apply_controller(&env, &longest, json!({ "clusterName": "long" })).await?;
     env.wait_for_ready_reason::<Controller>(&longest, "RollingOut").await?;
     env.wait_for::<Pod>(&format!("{longest}-controller-0")).await?;
     env.tear_down().await

@@ -1,6 +1,6 @@
 //! Certificates are replaced while callers work.
 
-use crate::fixture::{Env, Server, connect, creates};
+use crate::fixture::{CALL_PAUSE, Env, Server, connect, creates};
 use crate::messages::tls_stream;
 use anyhow::{Context, Result, ensure};
 use e2e::test_env::SOON;
@@ -15,6 +15,7 @@ use rustls::pki_types::CertificateDer;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use tokio::sync::watch;
+use tokio::time::sleep;
 
 const SECRET: &str = "expectations-tls";
 
@@ -41,6 +42,7 @@ async fn replace_under_load(
             replica.done(number + 1).await.context("Done")?;
             number += 2;
             ensure!(replica.client.ownership_is_joined(), "the Join stream ended");
+            sleep(CALL_PAUSE).await;
         }
         Ok(u32::try_from(number)?)
     };
@@ -53,6 +55,7 @@ async fn replace_under_load(
             let request = crate::fixture::authorized(StatusRequest {}, &token);
             ExpectationsClient::new(channel).status(request).await.context("Status")?;
             calls += 1;
+            sleep(CALL_PAUSE).await;
         }
         anyhow::Ok(calls)
     };

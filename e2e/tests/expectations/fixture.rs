@@ -15,11 +15,16 @@ use operator_runtime::since_boot;
 use serde_json::{Value, json};
 use std::ops::Deref;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tonic::Request;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
+
+/// Pause between calls under load. Callers and service without any keep all cores busy, and Linux may leave none of them to
+/// processes of other sessions for many seconds: seen with an API server, whose clients then lost their Leases.
+pub const CALL_PAUSE: Duration = Duration::from_millis(5);
 
 /// A namespace in which processes of the service run.
 pub struct Env(ExpectationsEnv);

@@ -1,6 +1,6 @@
 //! What callers send: invalid, oversized, malformed, random, not encrypted, too often.
 
-use crate::fixture::{Caller, Env, begin, creates};
+use crate::fixture::{CALL_PAUSE, Caller, Env, begin, creates};
 use anyhow::{Context, Result};
 use bytes::{Buf, BufMut};
 use e2e::test_env::SOON;
@@ -273,6 +273,7 @@ async fn too_many_requests_for_batches_are_refused_while_done_and_heartbeats_pas
             let request = begin(&busy.id, counter, "slurm/a", None, creates(1));
             let request = caller.request(BeginRequest::from(request));
             let _ = caller.client.begin(request).await;
+            tokio::time::sleep(CALL_PAUSE).await;
         }
         counter - 1_000
     };

@@ -6,16 +6,17 @@ use e2e::expectations::ExpectationsEnv;
 use futures::stream::{self, StreamExt};
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::core::PartialObjectMeta;
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use slinky_api::labels::annotations::POD_CORDON;
 use slinky_api::v1beta1::{Controller, NodeSet};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio::sync::watch;
+use tokio::sync::Mutex as AsyncMutex;
 use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 /// Slurm clusters, each with two NodeSets.
 const CLUSTERS: [&str; 3] = ["amber", "blue", "coral"];
@@ -37,8 +38,8 @@ pub struct Workload {
     /// Pods per NodeSet at full size.
     size: u32,
     desired: Mutex<Desired>,
-    /// Whether pods are reported as ready.
-    reports_ready: watch::Sender<bool>,
+    /// Whether pods are reported as ready; locked while they are.
+    reports_ready: Arc<AsyncMutex<bool>>,
     _kubelet: JoinSet<()>,
 }
 
@@ -51,8 +52,8 @@ struct Desired {
 impl Workload {
     /// Empty NodeSets. Without nodes the test reports their pods as ready.
     pub async fn create(env: &ExpectationsEnv, pods: u32, has_nodes: bool) -> Result<Self> {
-        let reports_ready = watch::Sender::new(!has_nodes);
-        let kubelet = report_ready(env.api(), reports_ready.subscribe());
+        let reports_ready = Arc::new(AsyncMutex::new(!has_nodes));
+        let kubelet = report_ready(env.api(), reports_ready.clone());
         let workload = Self {
             controllers: env.api(),
             nodesets: env.api(),
@@ -124,14 +125,39 @@ impl Workload {
         Ok(())
     }
 
+    /// Waits until so many pods exist, and returns when.
+    pub async fn wait_for_created(&self, count: usize, limit: Duration) -> Result<Instant> {
+        self.wait_for_pods("pods", limit, |pods| pods.len() >= count).await
+    }
+
+    /// Waits until so many pods are deleted or being deleted, of those that have to be when all NodeSets are scaled in from
+    /// two pods to one, and returns when.
+    pub async fn wait_for_deleted(&self, count: usize, limit: Duration) -> Result<Instant> {
+        let is_left = |pod: &&PartialObjectMeta<Pod>| pod.metadata.deletion_timestamp.is_none();
+        let all = 2 * names().count();
+        self.wait_for_pods("deleted pods", limit, |pods| pods.iter().filter(is_left).count() + count <= all)
+            .await
+    }
+
+    async fn wait_for_pods(
+        &self,
+        what: &str,
+        limit: Duration,
+        is_expected: impl Fn(&Vec<PartialObjectMeta<Pod>>) -> bool,
+    ) -> Result<Instant> {
+        let list = async || Ok(self.pods.list_metadata(&ListParams::default()).await?.items);
+        eventually(what, limit, list, is_expected).await?;
+        Ok(Instant::now())
+    }
+
     /// Leaves the readiness of pods to [`Self::set_ready`].
-    pub fn stop_reporting_ready(&self) {
-        self.reports_ready.send_replace(false);
+    pub async fn stop_reporting_ready(&self) {
+        *self.reports_ready.lock().await = false;
     }
 
     /// Reports all pods as ready again.
-    pub fn resume_reporting_ready(&self) {
-        self.reports_ready.send_replace(true);
+    pub async fn resume_reporting_ready(&self) {
+        *self.reports_ready.lock().await = true;
     }
 
     /// Reports one pod as ready or not.
@@ -228,23 +254,30 @@ fn pod_status(is_ready: bool) -> Patch<Value> {
 }
 
 /// Reports pods as running and ready, as kubelets do, while `is_active`.
-fn report_ready(pods: Api<Pod>, mut is_active: watch::Receiver<bool>) -> JoinSet<()> {
+fn report_ready(pods: Api<Pod>, is_active: Arc<AsyncMutex<bool>>) -> JoinSet<()> {
     let mut task = JoinSet::new();
     task.spawn(async move {
-        let patch = pod_status(true);
-        while is_active.wait_for(|is_active| *is_active).await.is_ok() {
-            let listed = pods.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default();
-            let waiting = listed
-                .into_iter()
-                .filter(|pod| difference(pod, "").is_some_and(|why| why.ends_with("not ready")));
-            let reports = stream::iter(waiting).map(|pod| {
-                let (pods, patch) = (&pods, &patch);
-                // The pod may be gone by now.
-                async move { drop(pods.patch_status(&pod.name_any(), &PatchParams::default(), patch).await) }
-            });
-            reports.buffer_unordered(CONCURRENCY).collect::<()>().await;
+        loop {
+            let is_active = is_active.lock().await;
+            if *is_active {
+                report_all_ready(&pods).await;
+            }
+            drop(is_active);
             sleep(READY_INTERVAL).await;
         }
     });
     task
+}
+
+/// Reports those pods as running and ready that are not.
+async fn report_all_ready(pods: &Api<Pod>) {
+    let patch = &pod_status(true);
+    let listed = pods.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default();
+    let waiting =
+        listed.into_iter().filter(|pod| difference(pod, "").is_some_and(|why| why.ends_with("not ready")));
+    let reports = stream::iter(waiting).map(|pod| {
+        // The pod may be gone by now.
+        async move { drop(pods.patch_status(&pod.name_any(), &PatchParams::default(), patch).await) }
+    });
+    reports.buffer_unordered(CONCURRENCY).collect::<()>().await;
 }

@@ -1,25 +1,16 @@
 //! The processes that are measured: one program, or several replicas of it and the expectations service.
 
 use super::background::Background;
+use super::expectations::{Expectations, SERVICE};
 use super::usage;
-use super::workload::{NAMESPACE, Workload};
+use super::workload::Workload;
 use crate::cluster::{LocalCluster, until};
-use crate::commands::run;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::fs;
-use std::io::stderr;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
-/// The audience of tokens for the expectations service.
-const AUDIENCE: &str = "expectations.slinky.slurm.net";
-/// The account of the replicas.
-const ACCOUNT: &str = "replicas";
-/// Where the service listens.
-const ADDRESS: &str = "127.0.0.1:8443";
 /// Timeout for the start of service and replicas.
 const START_TIMEOUT: Duration = Duration::from_mins(1);
 /// How often replicas are started until the clusters are spread evenly over their random identities.
@@ -61,31 +52,24 @@ impl Operator {
         count: u8,
         workload: &Workload,
     ) -> Result<Self> {
-        let credentials = Credentials::create(cluster)?;
-        let binary = file.with_file_name("expectations");
-        let mut command = cluster.controller(&binary);
-        command.args(["--listen-addr", ADDRESS, "--leader-elect-namespace", NAMESPACE]);
-        command.args(["--service-accounts", &format!("{NAMESPACE}/{ACCOUNT}")]);
-        command.arg("--kubeconfig").arg(&credentials.kubeconfig);
-        let service = Background::start(&mut command, log(cluster, "bench-expectations")?)?;
-        until(START_TIMEOUT, || credentials.write_authority(cluster))?;
+        let service = Expectations::start(cluster, file.with_file_name(SERVICE), &[])?;
         for _ in 0..ATTEMPTS {
             let replicas = (0..count).map(|number| {
                 let mut command = cluster.controller(file);
-                credentials
-                    .apply(command.args(["--expectations", &format!("https://{ADDRESS}")]), "expectations-");
+                command.args(["--expectations", &Expectations::endpoint()]);
+                service.authorize(&mut command, "expectations-");
                 Background::start(&mut command, log(cluster, &format!("bench-replica-{number}"))?)
             });
             let replicas: Vec<_> = replicas.collect::<Result<_>>()?;
             let owners = until(START_TIMEOUT, || {
-                let owners = owners(cluster, &binary, &credentials)?;
+                let owners = owners(&service)?;
                 let is_complete = owners.len() == usize::from(count)
                     && owners.values().sum::<usize>() == workload.clusters();
                 ensure!(is_complete, "clusters by replica: {owners:?}");
                 Ok(owners)
             })?;
             if is_even(&owners) {
-                return Ok(Self { replicas, service: Some(service) });
+                return Ok(Self { replicas, service: Some(service.process) });
             }
         }
         anyhow::bail!("{ATTEMPTS} starts gave no even spread of {} clusters", workload.clusters())
@@ -133,11 +117,7 @@ fn log(cluster: &LocalCluster, name: &str) -> Result<PathBuf> {
 }
 
 /// Number of clusters by replica.
-fn owners(
-    cluster: &LocalCluster,
-    binary: &Path,
-    credentials: &Credentials,
-) -> Result<BTreeMap<String, usize>> {
+fn owners(service: &Expectations) -> Result<BTreeMap<String, usize>> {
     #[derive(Deserialize)]
     struct Status {
         members: Vec<String>,
@@ -147,69 +127,12 @@ fn owners(
     struct Cluster {
         owner: Option<String>,
     }
-    let mut command = cluster.command(binary);
-    command.args(["status", "--output", "json", "--endpoint", &format!("https://{ADDRESS}")]);
-    let status: Status = serde_json::from_slice(&output(credentials.apply(&mut command, ""))?)?;
+    let status: Status = serde_json::from_str(&service.status()?)?;
     let mut owners: BTreeMap<_, _> = status.members.into_iter().map(|replica| (replica, 0)).collect();
     for owner in status.clusters.into_iter().filter_map(|cluster| cluster.owner) {
         *owners.entry(owner).or_default() += 1;
     }
     Ok(owners)
-}
-
-/// How replicas and service know each other.
-struct Credentials {
-    kubeconfig: PathBuf,
-    token: PathBuf,
-    authority: PathBuf,
-}
-
-impl Credentials {
-    fn create(cluster: &LocalCluster) -> Result<Self> {
-        let file = |name: &str| cluster.layout.dir.join(name);
-        let credentials = Self {
-            kubeconfig: file("bench.kubeconfig"),
-            token: file("bench.token"),
-            authority: file("bench.ca"),
-        };
-        let mut create = kubectl(cluster, &["create", "serviceaccount", ACCOUNT]);
-        run(create.stdout(stderr()))?;
-        let token = output(&mut kubectl(cluster, &["create", "token", ACCOUNT, "--audience", AUDIENCE]))?;
-        fs::write(&credentials.token, token)?;
-        // The service reads and writes objects in the namespace of its kubeconfig.
-        let mut config = kubectl(cluster, &["config", "view", "--raw", "--flatten", "--output", "json"]);
-        let mut config: serde_json::Value = serde_json::from_slice(&output(&mut config)?)?;
-        config["contexts"][0]["context"]["namespace"] = NAMESPACE.into();
-        fs::write(&credentials.kubeconfig, config.to_string())?;
-        Ok(credentials)
-    }
-
-    /// Stores the authority of the service's certificate.
-    fn write_authority(&self, cluster: &LocalCluster) -> Result<()> {
-        let path = "jsonpath={.data.ca\\.crt}";
-        let authority =
-            output(&mut kubectl(cluster, &["get", "configmap", "expectations-ca", "--output", path]))?;
-        Ok(fs::write(&self.authority, authority)?)
-    }
-
-    /// Adds the flags of a client.
-    fn apply<'a>(&self, command: &'a mut Command, prefix: &str) -> &'a mut Command {
-        command.arg(format!("--{prefix}token-file")).arg(&self.token);
-        command.arg(format!("--{prefix}ca-file")).arg(&self.authority)
-    }
-}
-
-fn kubectl(cluster: &LocalCluster, arguments: &[&str]) -> Command {
-    let mut command = cluster.command("kubectl");
-    command.args(["--namespace", NAMESPACE]).args(arguments);
-    command
-}
-
-fn output(command: &mut Command) -> Result<Vec<u8>> {
-    let output = command.output().with_context(|| format!("{command:?}"))?;
-    let error = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{command:?} ended with {}: {error}", output.status);
-    Ok(output.stdout)
 }
 
 #[cfg(test)]

@@ -15,6 +15,9 @@ pub enum Component {
     Apiserver,
     /// The built-in controllers.
     ControllerManager,
+    /// The built-in controllers but the garbage collector of pods, which deletes terminating pods without a node: in a cluster
+    /// without nodes all are, and tests decide when they end.
+    ControllerManagerWithoutPodGc,
     /// Schedules pods.
     Scheduler,
     /// Schedules only pods that name it as their scheduler.
@@ -69,7 +72,9 @@ impl Component {
         match self {
             Self::Etcd => Source::Built(Program::ETCD),
             Self::Apiserver => Source::Built(Program::APISERVER),
-            Self::ControllerManager => Source::Built(Program::CONTROLLER_MANAGER),
+            Self::ControllerManager | Self::ControllerManagerWithoutPodGc => {
+                Source::Built(Program::CONTROLLER_MANAGER)
+            }
             Self::Scheduler | Self::SchedulerOnRequest => Source::Built(Program::SCHEDULER),
             Self::Containerd => Source::Installed("/usr/bin/containerd"),
             Self::Kubelet => Source::Built(Program::KUBELET),
@@ -85,7 +90,10 @@ impl Component {
         Ok(match self {
             Self::Etcd => etcd(),
             Self::Apiserver => apiserver(layout),
-            Self::ControllerManager => controller_manager(layout),
+            Self::ControllerManager => controller_manager(layout, "*"),
+            Self::ControllerManagerWithoutPodGc => {
+                controller_manager(layout, "*,-pod-garbage-collector-controller")
+            }
             Self::Scheduler => controller(layout, "kube-scheduler"),
             Self::SchedulerOnRequest => scheduler_on_request(layout),
             Self::Containerd => flags([("config", text(&layout.config("containerd.toml")))]),
@@ -135,10 +143,11 @@ fn apiserver(layout: &Layout) -> Vec<String> {
     ])
 }
 
-fn controller_manager(layout: &Layout) -> Vec<String> {
+fn controller_manager(layout: &Layout, controllers: &str) -> Vec<String> {
     let pki = |file: &str| text(&layout.pki(file));
     let mut args = controller(layout, "kube-controller-manager");
     args.extend(flags([
+        ("controllers", controllers.into()),
         ("service-cluster-ip-range", SERVICE_CIDR.into()),
         ("root-ca-file", pki("ca.crt")),
         ("service-account-private-key-file", pki("service-account.key")),
@@ -210,7 +219,7 @@ mod tests {
         up::write_files(&layout).unwrap();
         let command_lines = [
             apiserver(&layout),
-            controller_manager(&layout),
+            controller_manager(&layout, "*"),
             controller(&layout, "kube-scheduler"),
             scheduler_on_request(&layout),
             kubelet(&layout),

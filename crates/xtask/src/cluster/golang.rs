@@ -62,6 +62,8 @@ pub struct Program {
     package: &'static str,
     /// Files of the module that the program needs at run time, relative to it.
     pub data: &'static [&'static str],
+    /// Replacements in the module's own go.mod, which Go ignores in that of a dependency.
+    replaced: &'static [&'static str],
 }
 
 impl Program {
@@ -94,6 +96,13 @@ impl Program {
     };
     /// Installs charts.
     pub const HELM: Self = Self::of("helm", "helm.sh/helm/v4", "v4.3.1", "cmd/helm");
+    /// Runs the unit tests of charts.
+    pub const HELM_UNITTEST: Self = Self {
+        replaced: &[
+            "github.com/vmware-labs/yaml-jsonpath v0.3.2 => github.com/helm-unittest/yaml-jsonpath v0.4.0",
+        ],
+        ..Self::of("helm-unittest", "github.com/helm-unittest/helm-unittest", "v1.1.2", "cmd/helm-unittest")
+    };
 
     const fn of(
         name: &'static str,
@@ -101,7 +110,7 @@ impl Program {
         version: &'static str,
         package: &'static str,
     ) -> Self {
-        Self { name, module, version, package, data: &[] }
+        Self { name, module, version, package, data: &[], replaced: &[] }
     }
 
     const fn kubernetes(name: &'static str, package: &'static str) -> Self {
@@ -183,6 +192,7 @@ impl Program {
             let replace = |library| format!("replace k8s.io/{library} => k8s.io/{library} {version}\n");
             text.extend(KUBERNETES_LIBRARIES.iter().map(replace));
         }
+        text.extend(self.replaced.iter().map(|replaced| format!("replace {replaced}\n")));
         text
     }
 

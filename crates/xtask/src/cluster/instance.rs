@@ -135,7 +135,9 @@ impl<'a> Cluster<'a> {
             | Component::Kwok
             | Component::VolumeProvisioner => return Ok(()),
             Component::Apiserver => self.kubectl(&["get", "--raw", "/readyz"]),
-            Component::ControllerManager => self.kubectl(&["get", "serviceaccount", "default"]),
+            Component::ControllerManager | Component::ControllerManagerWithoutPodGc => {
+                self.kubectl(&["get", "serviceaccount", "default"])
+            }
             Component::Containerd => output(self.sandbox.enter().args(["ctr", "version"])),
             Component::Kubelet => return self.ensure_nodes_ready(),
             Component::Proxy => {

@@ -26,15 +26,15 @@ impl Profile {
     /// collection, and a deleted namespace stays.
     pub fn waves(self) -> &'static [&'static [Component]] {
         use Component::{
-            Apiserver, Containerd, ControllerManager, Dns, Etcd, Kubelet, Kwok, Proxy, Scheduler,
-            SchedulerOnRequest, VolumeProvisioner,
+            Apiserver, Containerd, ControllerManager, ControllerManagerWithoutPodGc, Dns, Etcd, Kubelet,
+            Kwok, Proxy, Scheduler, SchedulerOnRequest, VolumeProvisioner,
         };
         match self {
             Self::Node => &[
                 &[Etcd, Containerd, Apiserver],
                 &[ControllerManager, Scheduler, Kubelet, Proxy, Dns, VolumeProvisioner],
             ],
-            Self::ControlPlane => &[&[Etcd, Apiserver], &[ControllerManager, SchedulerOnRequest]],
+            Self::ControlPlane => &[&[Etcd, Apiserver], &[ControllerManagerWithoutPodGc, SchedulerOnRequest]],
             Self::Scale => &[&[Etcd, Apiserver], &[ControllerManager, Scheduler, Kwok, VolumeProvisioner]],
         }
     }
