@@ -224,6 +224,43 @@ async fn object_of_another_controller_is_not_written(#[case] cached: bool) {
     server.assert_no_request(applier).await;
 }
 
+/// What `kubectl delete --cascade=orphan` leaves behind until the owner is gone, and what is there after a restore.
+#[rstest]
+#[case::owner_exists(200, json!({"name": "rose", "namespace": "n", "uid": "1"}), true)]
+#[case::owner_is_being_deleted(200, json!({"name": "rose", "uid": "1", "deletionTimestamp": "2026-01-01T00:00:00Z"}), false)]
+#[case::owner_was_recreated(200, json!({"name": "rose", "namespace": "n", "uid": "2"}), false)]
+#[case::owner_is_gone(404, Value::Null, false)]
+#[tokio::test]
+async fn object_without_owner_is_adopted_only_if_its_owner_stays(
+    #[case] code: u16,
+    #[case] owner: Value,
+    #[case] is_adopted: bool,
+) {
+    let (applier, mut server) = Server::start();
+    let labels = json!({
+        "app.kubernetes.io/name": "flower", "app.kubernetes.io/instance": "rose", "app.kubernetes.io/component": "leaf",
+    });
+    let desired: ConfigMap = typed(with(desired(), "/metadata/labels", labels.clone()));
+    let orphan = with(with(live(), "/metadata/labels", labels), "/metadata/ownerReferences", Value::Null);
+    let answer = if owner.is_null() {
+        failure(404, "NotFound")
+    } else {
+        json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": owner})
+    };
+    let exchange = async {
+        server.answer(Method::GET, "/api/v1/namespaces/n/flowers/rose", code, answer).await;
+        if is_adopted {
+            server.answer(Method::PATCH, APPLY, 200, live()).await;
+        }
+    };
+    let orphan = typed(orphan);
+    let (outcome, ()) = tokio::join!(applier.apply(&desired, Some(&orphan)), exchange);
+    let outcome = outcome.unwrap();
+    assert_eq!(matches!(outcome, Applied::Changed(_)), is_adopted, "{outcome:?}");
+    assert_eq!(matches!(outcome, Applied::Terminating), !is_adopted, "{outcome:?}");
+    server.assert_no_request(applier).await;
+}
+
 #[tokio::test]
 async fn predecessors_fields_are_taken_over_before_the_first_apply() {
     let (applier, mut server) = Server::start();
