@@ -9,6 +9,10 @@ use slinky_api::labels::annotations;
 /// Set by `kubectl rollout restart`. Removing it would restart the pods again.
 const RESTARTED_AT: &str = "kubectl.kubernetes.io/restartedAt";
 
+/// Labels with the version of the Helm chart that a custom resource is from. The pods get the labels of their custom
+/// resource, and a new version of the chart alone must not restart them.
+const CHART_LABELS: [&str; 2] = ["helm.sh/chart", "app.kubernetes.io/version"];
+
 /// Fields whose empty object means the same as none. Elsewhere it does not: an empty selector selects everything.
 const NO_OP_WHEN_EMPTY: &[&str] = &[
     "affinity",
@@ -44,7 +48,7 @@ pub enum LastWriter {
 
 /// Whether both templates result in the same pods.
 ///
-/// Ignores defaults set by the API server, and the text of the operator's own scripts: that of another version of this
+/// Ignores defaults set by the API server, the version of the chart, and the text of the operator's own scripts: that of another version of this
 /// operator, or, if [`LastWriter::Another`] wrote the template, that of the other operator.
 pub fn same_template(live: &Value, desired: &Value, last_writer: LastWriter) -> bool {
     let (mut live, mut desired) = (canonical(live), canonical(desired));
@@ -58,6 +62,9 @@ fn canonical(template: &Value) -> Value {
         metadata.remove("creationTimestamp");
         if let Some(Value::Object(annotations)) = metadata.get_mut("annotations") {
             annotations.retain(|key, _| key != RESTARTED_AT && key != annotations::LAST_APPLIED);
+        }
+        if let Some(Value::Object(labels)) = metadata.get_mut("labels") {
+            labels.retain(|key, _| !CHART_LABELS.contains(&key.as_str()));
         }
     }
     if let Some(Value::Object(spec)) = value.get_mut("spec") {

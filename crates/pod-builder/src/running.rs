@@ -105,6 +105,23 @@ mod tests {
     }
 
     #[test]
+    fn new_version_of_the_chart_alone_changes_nothing() {
+        let of_chart = |version: &str, image: &str| {
+            let mut workload = workload(OURS, image, false);
+            let labels =
+                json!({ "helm.sh/chart": format!("slurm-{version}"), "app.kubernetes.io/version": version });
+            workload["spec"]["template"]["metadata"]["labels"] = labels;
+            workload
+        };
+        let live = written_by("us", of_chart("1.0.0", "a:1"));
+        for same in [of_chart("1.1.0", "a:1"), workload(OURS, "a:1", false)] {
+            assert_eq!(template_with(&live, same), live["spec"]["template"]);
+        }
+        let changed = of_chart("1.1.0", "a:2");
+        assert_eq!(template_with(&live, changed.clone()), changed["spec"]["template"]);
+    }
+
+    #[test]
     fn script_that_the_user_removed_is_not_kept() {
         let live = written_by("us", workload("a script of the user", "a:1", true));
         let desired = workload(OURS, "a:1", false);
