@@ -1,11 +1,12 @@
-//! Container images of Slurm and of other programs for tests, built from Debian packages.
+//! Container images, built without a container engine or registry: those of Slurm and of other programs for tests from
+//! Debian packages, those of the operator from its Dockerfiles.
 //!
-//! Without a container engine or registry: mmdebstrap creates the root file systems, this module writes OCI archives,
-//! and `ctr image import` loads them on a node.
+//! mmdebstrap creates the root file systems, this module writes OCI archives, and `ctr image import` loads them on a node.
 
 pub mod catalog;
 mod debian;
 mod oci;
+pub mod operator;
 mod overlay;
 mod rootfs;
 mod sources;
@@ -13,7 +14,9 @@ mod sources;
 use crate::cache;
 use crate::progress::step;
 use anyhow::Result;
+pub use catalog::REGISTRY;
 use catalog::{ALL, Base};
+use operator::OperatorImages;
 use sources::Sources;
 use std::path::PathBuf;
 
@@ -24,6 +27,12 @@ pub enum Command {
     Build,
     /// Print the image references.
     List,
+    /// Build the images of the operator from its Dockerfiles, and print their sizes, digests and archives.
+    Operator {
+        /// How they are compiled.
+        #[arg(long, value_enum, default_value_t = operator::Profile::Quick)]
+        profile: operator::Profile,
+    },
 }
 
 /// Runs one image command.
@@ -35,15 +44,22 @@ pub fn run(command: &Command) -> Result<()> {
             }
         }
         Command::List => ALL.iter().for_each(|image| println!("{}", image.reference())),
+        Command::Operator { profile } => {
+            let images = OperatorImages::build(*profile)?;
+            println!("tag: {}", images.tag);
+            for image in images.list()? {
+                println!("{image}");
+            }
+        }
     }
     Ok(())
 }
 
-/// The OCI archives of all images; missing ones are built.
+/// The OCI archives of all images for nodes; missing ones are built.
 ///
 /// The images of an archive share their layers. `ctr image import` takes the names of the images from the archive.
 pub fn archives() -> Result<Vec<PathBuf>> {
-    Base::ALL.into_iter().map(archive).collect()
+    Base::FOR_NODES.into_iter().map(archive).collect()
 }
 
 /// The archive of all images on one base.

@@ -55,7 +55,7 @@ mod tests {
             toolchain.lines().find_map(|line| line.strip_prefix("channel = ")).unwrap().trim_matches('"');
         assert!(version.starts_with(&format!("{NEEDED_RUST}.")), "{version} for {NEEDED_RUST}");
         for file in ["Dockerfile.controller", "Dockerfile.webhook"] {
-            let builder = format!("\nARG BUILDER=rust:{version}-alpine");
+            let builder = format!("\nARG BUILDER=rust:{version}-slim-trixie");
             assert!(read(file).contains(&builder), "{file} has no {builder:?}");
         }
     }

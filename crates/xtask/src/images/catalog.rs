@@ -6,6 +6,9 @@ pub const SLURM_SERIES: &str = "26.05";
 /// The Debian suite of all packages, the only one with this Slurm series.
 pub const SUITE: &str = "sid";
 
+/// The registry of all image references. The host does not exist, so nothing can be pulled by mistake.
+pub const REGISTRY: &str = "slurm-operator.test";
+
 /// A root file system that several images share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Base {
@@ -15,11 +18,16 @@ pub enum Base {
     Slurm,
     /// A database for slurmdbd.
     MariaDb,
+    /// What rustc needs to link programs, for the first stage of the operator's Dockerfiles.
+    Linker,
 }
 
 impl Base {
-    /// Every base, in the order in which a cluster needs them.
-    pub const ALL: [Self; 3] = [Self::Tools, Self::Slurm, Self::MariaDb];
+    /// Every base.
+    #[cfg(test)]
+    pub const ALL: [Self; 4] = [Self::Tools, Self::Slurm, Self::MariaDb, Self::Linker];
+    /// Those of the images for nodes, in the order in which a cluster needs them.
+    pub const FOR_NODES: [Self; 3] = [Self::Tools, Self::Slurm, Self::MariaDb];
 
     /// The name of the source directory and of the cache entries.
     pub fn name(self) -> &'static str {
@@ -27,6 +35,7 @@ impl Base {
             Self::Tools => "tools",
             Self::Slurm => "slurm",
             Self::MariaDb => "mariadb",
+            Self::Linker => "linker",
         }
     }
 
@@ -34,7 +43,7 @@ impl Base {
     pub fn variant(self) -> &'static str {
         match self {
             Self::Tools => "extract",
-            Self::Slurm | Self::MariaDb => "essential",
+            Self::Slurm | Self::MariaDb | Self::Linker => "essential",
         }
     }
 
@@ -64,6 +73,7 @@ impl Base {
                 "tini",
             ],
             Self::MariaDb => &["mariadb-client-core", "mariadb-server-core", "tini"],
+            Self::Linker => &["gcc", "libc6-dev"],
         }
     }
 
@@ -89,19 +99,22 @@ impl Image {
         Self { name, base, entrypoint, arguments: &[] }
     }
 
-    /// The image reference in pods. The host does not exist, so nothing can be pulled by mistake.
+    /// The image reference in pods.
     pub fn reference(&self) -> String {
         let tag = match self.base {
             Base::Slurm => SLURM_SERIES,
-            Base::Tools | Base::MariaDb => SUITE,
+            Base::Tools | Base::MariaDb | Base::Linker => SUITE,
         };
-        format!("slurm-operator.test/{}:{tag}", self.name)
+        format!("{REGISTRY}/{}:{tag}", self.name)
     }
 }
 
 /// Holds the namespaces of a pod sandbox and reaps its orphans.
 pub const PAUSE: Image =
     Image::new("pause", Base::Tools, &["/usr/bin/tini", "--", "/usr/bin/sleep", "infinity"]);
+
+/// The `BUILDER` of the operator's Dockerfiles, but for Rust, which is mounted.
+pub const BUILDER: Image = Image::new("builder", Base::Linker, &[]);
 
 /// Every image.
 pub const ALL: &[Image] = &[
@@ -117,4 +130,5 @@ pub const ALL: &[Image] = &[
     },
     Image::new("login", Base::Slurm, &["tini", "-g", "--", "run-login"]),
     Image::new("mariadb", Base::MariaDb, &["tini", "--", "run-mariadb"]),
+    BUILDER,
 ];

@@ -71,17 +71,19 @@ impl Sources {
 
 /// A digest of a sequence of values, each with its length, so that `ab,c` and `a,bc` differ.
 #[derive(Default)]
-struct Key(Sha256);
+pub struct Key(Sha256);
 
 impl Key {
-    fn add(&mut self, value: impl AsRef<[u8]>) -> &mut Self {
+    /// Adds a value.
+    pub fn add(&mut self, value: impl AsRef<[u8]>) -> &mut Self {
         let value = value.as_ref();
         self.0.update(value.len().to_le_bytes());
         self.0.update(value);
         self
     }
 
-    fn add_files(&mut self, files: &[SourceFile]) -> &mut Self {
+    /// Adds paths, modes and contents of files.
+    pub fn add_files(&mut self, files: &[SourceFile]) -> &mut Self {
         for file in files {
             self.add(file.path.as_os_str().as_encoded_bytes())
                 .add([u8::from(file.executable)])
@@ -90,7 +92,8 @@ impl Key {
         self
     }
 
-    fn finish(&self) -> String {
+    /// The digest, shortened.
+    pub fn finish(&self) -> String {
         let mut digest = format!("{:x}", self.0.clone().finalize());
         digest.truncate(16);
         digest
@@ -98,7 +101,7 @@ impl Key {
 }
 
 /// All files below `root`, sorted by path; empty if it does not exist.
-fn read_tree(root: &Path) -> Result<Vec<SourceFile>> {
+pub fn read_tree(root: &Path) -> Result<Vec<SourceFile>> {
     let sh = Shell::new()?;
     let mut files = Vec::new();
     let mut pending = if root.is_dir() { vec![root.to_path_buf()] } else { Vec::new() };
