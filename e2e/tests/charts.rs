@@ -1,6 +1,7 @@
 //! The objects of the chart slurm are those that the reference makes of the same values.
 //!
-//! Left out are labels with versions, key material, the bodies of vendors' scripts, empty values, and the order of objects.
+//! Left out are labels with versions, key material, the bodies of vendors' scripts, empty values, the order of objects, and
+//! what only `helm test` creates.
 
 use anyhow::{Context, Result, ensure};
 use e2e::report;
@@ -45,13 +46,20 @@ fn render(values: &Path) -> Result<Rendered> {
         return Ok(Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
     }
     let documents: Vec<Value> = serde_saphyr::from_multiple(&String::from_utf8(output.stdout)?)?;
-    let objects = documents.into_iter().filter(|document| !document.is_null()).map(|document| {
+    let documents =
+        documents.into_iter().filter(|document| !document.is_null() && !is_of_helm_test(document));
+    let objects = documents.map(|document| {
         let object = comparable(cleaned(document));
         let part = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or("-").to_owned();
         let key = [part("/kind"), part("/metadata/namespace"), part("/metadata/name")].join("/");
         (key, object)
     });
     Ok(Ok(objects.collect()))
+}
+
+/// Whether only `helm test` creates the object. The reference has no tests.
+fn is_of_helm_test(object: &Value) -> bool {
+    object.pointer("/metadata/annotations/helm.sh~1hook").is_some_and(|hook| hook == "test")
 }
 
 /// Without empty values and labels with versions.
@@ -143,6 +151,14 @@ fn values_that_mean_nothing_are_left_out() {
         "kind": "Secret", "immutable": true, "data": { "key": "random" }, "metadata": { "labels": { "a": "b" } },
     });
     assert_eq!(comparable(cleaned(object)), expected);
+}
+
+#[test]
+fn hooks_of_helm_test_are_recognized() {
+    let hook = |events| json!({ "metadata": { "annotations": { "helm.sh/hook": events } } });
+    assert!(is_of_helm_test(&hook("test")));
+    assert!(!is_of_helm_test(&hook("post-install,test")));
+    assert!(!is_of_helm_test(&json!({ "metadata": { "annotations": {} } })));
 }
 
 #[test]

@@ -14,7 +14,7 @@
 {{- if $image.digest -}}
 {{- printf "%s@%s" $repository $image.digest -}}
 {{- else -}}
-{{- printf "%s:%s" $repository (include "slurm.text" (required "image tag is required" $image.tag)) -}}
+{{- printf "%s:%s" $repository (required "image tag is required" $image.tag) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

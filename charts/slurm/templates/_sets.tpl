@@ -1,11 +1,16 @@
 {{- /* NodeSets, LoginSets and partitions: maps of names to what differs from the defaults. */ -}}
 
-{{- /* Adds the enabled entries of `sets`, with defaults applied, to the map `into`. Takes `sets`, `defaults` and `into`. */ -}}
+{{- /* Adds the enabled sets, with defaults applied, to the map `into`. Takes `root`, `kind` (nodeset or loginset) and
+`into`. */ -}}
 {{- define "slurm.enabledSets" -}}
 {{- $into := .into -}}
-{{- $defaults := .defaults -}}
-{{- range $name, $overrides := .sets -}}
-{{- $set := deepCopy (default dict $defaults) -}}
+{{- $kind := .kind -}}
+{{- $defaults := index .root.Values (printf "%sDefaults" $kind) -}}
+{{- range $name, $overrides := index .root.Values (printf "%ss" $kind) -}}
+{{- if not (regexMatch "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$" $name) -}}
+{{- fail (printf "%ss.%s: the name must consist of lower case letters, digits and dashes" $kind $name) -}}
+{{- end -}}
+{{- $set := deepCopy $defaults -}}
 {{- include "slurm.merge" (dict "into" $set "from" (default dict $overrides)) -}}
 {{- if $set.enabled -}}
 {{- $_ := set $into $name $set -}}
@@ -16,7 +21,7 @@
 {{- /* Adds the enabled NodeSets to the map `into`, with settings of vendors. Takes `root` and `into`. */ -}}
 {{- define "slurm.nodesets" -}}
 {{- $root := .root -}}
-{{- include "slurm.enabledSets" (dict "sets" $root.Values.nodesets "defaults" $root.Values.nodesetDefaults "into" .into) -}}
+{{- include "slurm.enabledSets" (dict "root" $root "kind" "nodeset" "into" .into) -}}
 {{- range $name, $nodeset := .into -}}
 {{- $patches := list -}}
 {{- range list "slurm.dcgm.nodeset" "slurm.a3mega.nodeset" "slurm.a3ultra.nodeset" -}}
@@ -30,13 +35,13 @@
 
 {{- /* Adds the enabled LoginSets to the map `into`. Takes `root` and `into`. */ -}}
 {{- define "slurm.loginsets" -}}
-{{- include "slurm.enabledSets" (dict "sets" .root.Values.loginsets "defaults" .root.Values.loginsetDefaults "into" .into) -}}
+{{- include "slurm.enabledSets" (dict "root" .root "kind" "loginset" "into" .into) -}}
 {{- end -}}
 
 {{- /* Lines of slurm.conf for the partitions. */ -}}
 {{- define "slurm.partitions" -}}
 {{- $nodesets := dict -}}
-{{- include "slurm.enabledSets" (dict "sets" .Values.nodesets "defaults" .Values.nodesetDefaults "into" $nodesets) -}}
+{{- include "slurm.enabledSets" (dict "root" . "kind" "nodeset" "into" $nodesets) -}}
 {{- $lines := list -}}
 {{- range $name, $partition := .Values.partitions -}}
 {{- if and $partition $partition.enabled -}}

@@ -14,8 +14,17 @@ use schemars::transform::RecursiveTransform;
 use schemars::{JsonSchema, Schema};
 use serde_json::{Map, Value, json};
 
-const CHART_TEMPLATES: &str = "charts/slurm-operator-crds/templates";
+const CHART_TEMPLATES: &str = "charts/slurm-operator/charts/slurm-operator-crds/templates";
 const MANIFEST: &str = "deploy/crds.yaml";
+
+/// Keeps a definition, and so all resources of its kind, when the chart is uninstalled.
+const KEEP: &str = "
+  {{- if .Values.keep }}
+  annotations:
+    helm.sh/resource-policy: keep
+  {{- end }}
+spec:
+";
 
 /// Why the definitions cannot be generated.
 #[derive(Debug, thiserror::Error)]
@@ -49,7 +58,8 @@ pub fn files() -> Result<Vec<(String, String)>, Error> {
     for crd in all()? {
         let yaml = format!("---\n{}", serde_saphyr::to_string(&crd)?);
         all_in_one.push_str(&yaml);
-        files.push((format!("{CHART_TEMPLATES}/{}.yaml", crd.name_any()), yaml));
+        let template = yaml.replacen("\nspec:\n", KEEP, 1);
+        files.push((format!("{CHART_TEMPLATES}/{}.yaml", crd.name_any()), template));
     }
     files.push((MANIFEST.to_owned(), all_in_one));
     Ok(files)

@@ -103,6 +103,9 @@ impl Program {
         ],
         ..Self::of("helm-unittest", "github.com/helm-unittest/helm-unittest", "v1.1.2", "cmd/helm-unittest")
     };
+    /// Writes the READMEs of charts.
+    pub const HELM_DOCS: Self =
+        Self::of("helm-docs", "github.com/norwoodj/helm-docs", "v1.14.2", "cmd/helm-docs");
 
     const fn of(
         name: &'static str,
