@@ -19,7 +19,7 @@ use std::time::Duration;
 pub const STARTED: Duration = Duration::from_mins(4);
 
 /// A Slurm cluster with objects of every kind.
-pub const CLUSTER: &str = include_str!("../../crates/xtask/demo/cluster.yaml");
+pub const CLUSTER: &str = include_str!("../fixtures/slurm-cluster.yaml");
 
 /// The lines of slurm.conf that daemons need in the containers of a test.
 pub const REQUIRED_CONF: &str =

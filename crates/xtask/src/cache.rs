@@ -22,6 +22,16 @@ pub fn contains(name: &str, key: &str) -> Result<bool> {
     Ok(root()?.join(name).join(key).is_dir())
 }
 
+/// Makes parallel commands on `<name>` wait for one another, until the result is dropped.
+pub fn lock(name: &str) -> Result<File> {
+    let parent = root()?.join(name);
+    Shell::new()?.create_dir(&parent)?;
+    let path = parent.join(".lock");
+    let lock = File::create(&path).with_context(|| format!("creating {}", path.display()))?;
+    lock.lock_exclusive().with_context(|| format!("locking {}", path.display()))?;
+    Ok(lock)
+}
+
 /// The directory `<name>/<key>`, built by `build` if it does not exist.
 ///
 /// `build` fills an empty directory, which is renamed when complete, so that an aborted build leaves no entry. A lock
@@ -32,14 +42,11 @@ pub fn entry(name: &str, key: &str, build: impl FnOnce(&Path) -> Result<()>) -> 
     if finished.is_dir() {
         return Ok(finished);
     }
-    let sh = Shell::new()?;
-    sh.create_dir(&parent)?;
-    let lock_path = parent.join(".lock");
-    let lock = File::create(&lock_path).with_context(|| format!("creating {}", lock_path.display()))?;
-    lock.lock_exclusive().with_context(|| format!("locking {}", lock_path.display()))?;
+    let _lock = lock(name)?;
     if finished.is_dir() {
         return Ok(finished);
     }
+    let sh = Shell::new()?;
     let partial = parent.join(format!("{key}.partial"));
     sh.remove_path(&partial)?;
     sh.create_dir(&partial)?;

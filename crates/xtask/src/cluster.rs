@@ -25,15 +25,15 @@ mod up;
 mod volumes;
 mod wait;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 pub use golang::Program;
 use instance::Cluster;
 use layout::Layout;
 pub use layout::Name;
 pub use local::LocalCluster;
 pub use machine::check_machine;
-pub use processes::end_programs;
 pub use profile::Profile;
+use std::path::PathBuf;
 pub use wait::until;
 
 /// The cluster commands.
@@ -60,6 +60,15 @@ pub enum Command {
         #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
         command: Vec<std::ffi::OsString>,
     },
+    /// Import image archives into the container runtime of the node, unless it has them.
+    Import {
+        /// Name of the cluster.
+        #[arg(long, default_value = "dev")]
+        name: Name,
+        /// OCI archives.
+        #[arg(required = true)]
+        archives: Vec<PathBuf>,
+    },
     /// Stop a cluster and remove all its files.
     Down {
         /// Name of the cluster.
@@ -76,9 +85,19 @@ pub fn run(command: &Command) -> Result<()> {
     match command {
         Command::Up { name, profile, nodes } => up::up(&Layout::of(name)?, *profile, *nodes),
         Command::Exec { name, command } => exec::exec(&Layout::of(name)?, command),
+        Command::Import { name, archives } => import(&Layout::of(name)?, archives),
         Command::Down { name } => down::down(&Layout::of(name)?),
         Command::List => list(),
     }
+}
+
+fn import(layout: &Layout, archives: &[PathBuf]) -> Result<()> {
+    let cluster = Cluster::find(layout)?.filter(|cluster| cluster.profile == Profile::Node);
+    let advice = format!("start it with `cargo xtask cluster up --name {}`", layout.name);
+    let cluster =
+        cluster.with_context(|| format!("cluster {} with a node is not running: {advice}", layout.name))?;
+    let _lock = lock::lock(&layout.dir)?;
+    cluster.import_images(archives)
 }
 
 fn list() -> Result<()> {

@@ -1,92 +1,111 @@
-//! The demo: a local Kubernetes cluster with the operator and a Slurm cluster of all six kinds.
+//! The demo: a local Kubernetes cluster with the operator and a Slurm cluster of all six kinds, installed with Helm as on any
+//! other cluster, from images that are built from the Dockerfiles of this repository.
 
 use crate::WORKSPACE;
-use crate::cluster::{LocalCluster, Profile, check_machine, end_programs};
-use crate::commands::{self, cargo, log_to};
+use crate::cluster::{LocalCluster, Profile, check_machine};
+use crate::commands;
+use crate::images::REGISTRY;
+use crate::images::operator::{self, OperatorImages};
 use crate::progress::step;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use std::ffi::OsStr;
-use std::fs::File;
-use std::os::unix::process::CommandExt;
+use std::io::stderr;
 
 const CLUSTER: &str = "demo";
-const NAMESPACE: &str = "slurm";
-const OBJECTS: &str = include_str!("../demo/cluster.yaml");
-
-/// The binaries of the operator, one per kind.
-const CONTROLLERS: [&str; 6] = [
-    "controller-controller",
-    "accounting-controller",
-    "restapi-controller",
-    "loginset-controller",
-    "token-controller",
-    "nodeset-controller",
-];
-/// The objects that have to become ready.
-const OBJECTS_TO_WAIT_FOR: [&str; 6] = [
-    "controller/slurm",
-    "accounting/slurm",
-    "restapi/slurm",
-    "loginset/login",
-    "token/admin",
-    "nodeset/worker",
-];
+/// The namespace of the operator.
+const OPERATOR: &str = "slinky";
+/// The namespace of the Slurm cluster.
+const SLURM: &str = "slurm";
+/// The database for slurmdbd.
+const DATABASE: &str = include_str!("../demo/database.yaml");
+/// A pod with the commands of Slurm.
+const LOGIN: [&str; 4] = ["deployment/slurm-login-slinky", "--container", "login", "--"];
 
 /// Starts the cluster, shows it and keeps it running.
 pub fn run() -> Result<()> {
     check_machine(Profile::Node)?;
-    let cluster = &LocalCluster::new(&CLUSTER.parse()?)?;
-    step("build the operator", || cargo(&["build", "--quiet", "--workspace", "--bins"]))?;
-    cluster.manage("up", &["--profile", "node"])?;
-    step("install the CRDs", || {
-        let chart = format!("{WORKSPACE}/charts/slurm-operator-crds");
-        run_in(cluster, "helm", &["upgrade", "--install", "slurm-operator-crds", &chart])
-    })?;
-    step("start the operator", || start_controllers(cluster))?;
-    step("apply a Slurm cluster", || {
-        let namespace = format!("apiVersion: v1\nkind: Namespace\nmetadata: {{ name: {NAMESPACE} }}\n");
-        cluster.apply(NAMESPACE, &namespace)?;
-        cluster.apply(NAMESPACE, OBJECTS)
-    })?;
-    step("wait for the Slurm cluster", || {
-        let wait = ["wait", "--namespace", NAMESPACE, "--for=condition=Ready", "--timeout=300s"];
-        run_in(cluster, "kubectl", &[&wait[..], &OBJECTS_TO_WAIT_FOR].concat())
-    })?;
-    run_in(cluster, "kubectl", &["get", "--namespace", NAMESPACE, KINDS])?;
-    show(cluster, &["slurm-controller-0", "--container", "slurmctld", "--", "scontrol", "ping"])?;
-    show(cluster, &["deployment/login", "--container", "login", "--", "sinfo"])?;
-    show(cluster, &["deployment/login", "--container", "login", "--", "srun", "-N2", "hostname"])?;
-    println!(
-        "\nLook around: cargo xtask cluster exec --name {CLUSTER} -- kubectl get pods --namespace {NAMESPACE}"
-    );
-    println!("Remove it:   cargo xtask cluster down --name {CLUSTER}");
-    Ok(())
+    step("demo", || {
+        let images = OperatorImages::build(operator::Profile::Quick)?;
+        let cluster = LocalCluster::new(&CLUSTER.parse()?)?;
+        let demo = Demo { cluster };
+        demo.start(&images)?;
+        demo.show()
+    })
 }
 
-const KINDS: &str = "controllers,accountings,restapis,loginsets,nodesets,tokens";
-
-/// Runs a command inside the cluster's network.
-fn run_in(cluster: &LocalCluster, program: &str, arguments: &[impl AsRef<OsStr>]) -> Result<()> {
-    commands::run(cluster.command(program).args(arguments))
+struct Demo {
+    cluster: LocalCluster,
 }
 
-/// Restarts the controllers, which end with the cluster.
-fn start_controllers(cluster: &LocalCluster) -> Result<()> {
-    let programs = cluster.programs()?;
-    end_programs(&cluster.layout.name, &CONTROLLERS)?;
-    for controller in CONTROLLERS {
-        let log = File::create(programs.join(format!("demo-{controller}.log")))?;
-        log_to(&mut cluster.controller(&programs.join(controller)), log)?
-            .process_group(0)
-            .spawn()
-            .with_context(|| format!("starting {controller}"))?;
+impl Demo {
+    fn start(&self, images: &OperatorImages) -> Result<()> {
+        self.cluster.manage("up", &["--profile", "node"])?;
+        self.cluster.import(&images.archives())?;
+        step("install the custom resource definitions", || {
+            self.install("slurm-operator-crds", "slurm-operator/charts/slurm-operator-crds", OPERATOR, &[])
+        })?;
+        step("install the operator", || {
+            let labels = ["label", "--overwrite", "namespace", OPERATOR];
+            let label = "pod-security.kubernetes.io/enforce=restricted";
+            self.run("kubectl", &[&labels[..], &[label]].concat())?;
+            let registry = format!("--set=global.imageRegistry={REGISTRY}");
+            let tag = format!("--set-string=global.image.tag={}", images.tag);
+            self.install("slurm-operator", "slurm-operator", OPERATOR, &[&registry, &tag])
+        })?;
+        step("start MariaDB", || {
+            let namespace = format!("apiVersion: v1\nkind: Namespace\nmetadata: {{ name: {SLURM} }}\n");
+            self.cluster.apply(SLURM, &namespace)?;
+            self.cluster.apply(SLURM, DATABASE)
+        })?;
+        step("install a Slurm cluster", || {
+            let values = format!("--values={WORKSPACE}/crates/xtask/demo/slurm.yaml");
+            self.install("slurm", "slurm", SLURM, &[&values])
+        })
     }
-    Ok(())
-}
 
-/// Prints a command and its output in a pod.
-fn show(cluster: &LocalCluster, arguments: &[&str]) -> Result<()> {
-    let command = arguments.iter().skip_while(|word| **word != "--").skip(1);
-    println!("\n$ {}", command.copied().collect::<Vec<_>>().join(" "));
-    run_in(cluster, "kubectl", &[&["exec", "--namespace", NAMESPACE], arguments].concat())
+    /// Installs a chart, and waits until everything in it is ready.
+    fn install(&self, release: &str, chart: &str, namespace: &str, values: &[&str]) -> Result<()> {
+        let chart = format!("{WORKSPACE}/charts/{chart}");
+        let install =
+            ["upgrade", "--install", release, &chart, "--namespace", namespace, "--create-namespace"];
+        let wait = ["--wait", "--timeout=5m", "--hide-notes"];
+        self.run("helm", &[&install[..], &wait, values].concat())
+    }
+
+    /// Prints what was installed, and runs jobs.
+    fn show(&self) -> Result<()> {
+        self.shell("kubectl", &["get", "pods", "--namespace", OPERATOR])?;
+        let kinds = "controllers,accountings,restapis,loginsets,nodesets,tokens";
+        self.shell("kubectl", &["get", "--namespace", SLURM, kinds])?;
+        self.shell_in_slurm(&["sinfo"])?;
+        self.shell_in_slurm(&["srun", "-N3", "hostname"])?;
+        self.shell_in_slurm(&["sbatch", "--wait", "--array=1-3", "--output=/dev/null", "--wrap", "sleep 1"])?;
+        self.shell_in_slurm(&["sacct", "--allocations", "--format=JobID,JobName,NodeList,State,ExitCode"])?;
+        let exec = format!("cargo xtask cluster exec --name {CLUSTER} --");
+        println!("\nGo on:");
+        println!("  {exec} kubectl get pods --namespace {SLURM}");
+        println!("  {exec} kubectl exec -it --namespace {SLURM} {} -- bash", LOGIN[0]);
+        println!("  {exec} kubectl scale --namespace {SLURM} nodesets/slurm-worker-slinky --replicas=5");
+        println!("  {exec} helm upgrade slurm charts/slurm --namespace {SLURM} --reuse-values --set ...");
+        println!("Remove it:\n  cargo xtask cluster down --name {CLUSTER}");
+        Ok(())
+    }
+
+    /// Prints a command and its output.
+    fn shell(&self, program: &str, arguments: &[&str]) -> Result<()> {
+        println!("\n$ {program} {}", arguments.join(" "));
+        commands::run(self.cluster.command(program).args(arguments))
+    }
+
+    /// Prints a command and its output in the login pod.
+    fn shell_in_slurm(&self, command: &[&str]) -> Result<()> {
+        println!("\nlogin$ {}", command.join(" "));
+        let exec = ["exec", "--namespace", SLURM];
+        commands::run(self.cluster.command("kubectl").args([&exec[..], &LOGIN, command].concat()))
+    }
+
+    /// Runs a command inside the cluster's network; its output is progress.
+    fn run(&self, program: &str, arguments: &[impl AsRef<OsStr>]) -> Result<()> {
+        commands::run(self.cluster.command(program).args(arguments).stdout(stderr()))
+    }
 }

@@ -1,5 +1,6 @@
 //! Debian packages: installs those whose files are missing, and changes nothing else on the machine.
 
+use crate::cache;
 use crate::commands::output;
 use crate::progress::step;
 use anyhow::{Context, Result, ensure};
@@ -46,6 +47,11 @@ exec apt-get "$@"
 /// Installs the packages of missing files; works offline if none is missing.
 pub fn ensure(requirements: &[Requirement]) -> Result<()> {
     let missing = || missing_packages(requirements, Path::exists);
+    if missing().is_empty() {
+        return Ok(());
+    }
+    // apt-get fails if another one runs.
+    let _lock = cache::lock("packages")?;
     let packages = missing();
     if packages.is_empty() {
         return Ok(());

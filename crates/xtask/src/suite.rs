@@ -3,21 +3,38 @@
 use crate::WORKSPACE;
 use crate::charts;
 use crate::cluster::{LocalCluster, Profile, check_machine};
-use crate::commands::{cargo, in_workspace};
+use crate::commands::{self, cargo, in_workspace};
+use crate::images::REGISTRY;
+use crate::images::operator::{self, OperatorImages};
 use crate::progress::step;
 use anyhow::{Context, Result, bail};
-use std::io::{BufRead, BufReader};
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, stderr};
 use std::process::{Command, Stdio};
 use std::thread::{self, ScopedJoinHandle};
 use xshell::Shell;
 
-/// The profiles of the clusters for end-to-end tests.
-const CONTROL_PLANE: &str = "control-plane";
-const NODE: &str = "node";
-/// The name prefix of end-to-end tests that run pods; all others need an API server only.
-const NODE_TEST_PREFIX: &str = "node_";
-/// Number of parallel end-to-end tests: more than cores, because most of them wait, those without pods most of the time.
-const TEST_THREADS: [(&str, &str); 2] = [(CONTROL_PLANE, "6"), (NODE, "3")];
+/// End-to-end tests that share a cluster.
+struct Suite {
+    /// The end of the name of the cluster; also printed before each line of output.
+    name: &'static str,
+    /// The profile of the cluster.
+    profile: &'static str,
+    /// What the names of its tests begin with; empty for the tests of no other suite.
+    prefix: &'static str,
+    /// Number of parallel tests: more than cores, because most of them wait, those without pods most of the time.
+    threads: &'static str,
+}
+
+const CONTROL_PLANE: Suite =
+    Suite { name: "control-plane", profile: "control-plane", prefix: "", threads: "6" };
+const NODE: Suite = Suite { name: "node", profile: "node", prefix: "node_", threads: "3" };
+/// Installs the operator, which then manages the whole cluster.
+const INSTALL: Suite = Suite { name: "install", profile: "node", prefix: "install_", threads: "1" };
+
+/// Environment variables that name the images of the operator to tests.
+const IMAGE_REGISTRY: &str = "SLURM_OPERATOR_IMAGE_REGISTRY";
+const IMAGE_TAG: &str = "SLURM_OPERATOR_IMAGE_TAG";
 
 /// Number of fault scenarios in each simulation of the nodeset-controller: as one process, and as three replicas.
 const SCENARIOS: &str = "500";
@@ -38,7 +55,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<()> {
     check_machine(Profile::Node)?;
     // Before the build, which replaces the file of this process.
-    let clusters = [test_cluster(CONTROL_PLANE)?, test_cluster(NODE)?];
+    let (control_plane, node, install) = (CONTROL_PLANE.cluster()?, NODE.cluster()?, INSTALL.cluster()?);
     step("format", || cargo(&["fmt", "--all", "--check"]))?;
     step("lints", || {
         cargo(&["clippy", "--quiet", "--workspace", "--all-targets", "--", "--deny", "warnings"])
@@ -46,21 +63,34 @@ pub fn run(args: &Args) -> Result<()> {
     step("each crate alone", check_each_crate_alone)?;
     // All at once, since every selection of packages enables other features and so compiles most libraries again.
     step("build", || cargo(&["build", "--quiet", "--workspace", "--all-targets"]))?;
-    let mut tally = Tally::default();
-    let (tests, simulation) = thread::scope(|scope| {
+    let (mut tally, keep) = (Tally::default(), args.keep_clusters);
+    let (tests, background) = thread::scope(|scope| {
         let simulation = scope.spawn(run_simulation);
-        let tests = run_unit_tests(&mut tally)
-            .and_then(|()| test_charts(&mut tally))
-            .and_then(|()| run_end_to_end_tests(&clusters, &mut tally, args.keep_clusters));
-        (tests, join(simulation))
+        let install = scope.spawn(|| test_installation(&install, keep));
+        let tests = run_unit_tests(&mut tally).and_then(|()| test_charts(&mut tally)).map(|()| {
+            let control_plane = scope.spawn(|| CONTROL_PLANE.run(&control_plane, None, keep));
+            let node = scope.spawn(|| NODE.run(&node, None, keep));
+            [join(control_plane), join(node)]
+        });
+        (tests, [join(simulation), join(install)])
     });
-    let simulation = simulation.map(|counted| tally.merge(counted));
+    // A failure in one suite does not hide the results of the others.
+    let (end_to_end, mut result) = match tests {
+        Ok(outcomes) => (outcomes.into(), Ok(())),
+        Err(error) => (vec![], Err(error)),
+    };
+    for outcome in end_to_end.into_iter().chain(background) {
+        match outcome {
+            Ok(counted) => tally.merge(counted),
+            Err(error) => result = Err(error),
+        }
+    }
     // Repeated at the end, where a reader looks first.
     for line in &tally.failures {
         println!("{line}");
     }
     println!("{} passed, {} failed", tally.passed, tally.failed);
-    tests.and(simulation)?;
+    result?;
     if tally.failed > 0 {
         bail!("{} tests failed", tally.failed);
     }
@@ -82,28 +112,39 @@ fn test_charts(tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// Builds and runs the simulation with the lowest priority: other tests mostly wait, and it has no deadlines. Linux
-/// shares the CPU between sessions first, and only within them by `nice`: so it is a session of its own.
+/// Builds and runs the simulation, which has no deadlines.
 fn run_simulation() -> Result<Tally> {
     let mut tally = Tally::with_prefix("simulation");
     step("simulation", || {
-        let mut simulation = Command::new("setsid");
-        simulation.args(["setpriv", "--pdeathsig", "TERM", "sh", "-c", LOWEST_PRIORITY, "sh"]);
-        simulation.args(["cargo", "test", "--jobs", "1", "--profile", "simulation"]);
+        let mut simulation = with_lowest_priority("cargo");
+        simulation.args(["test", "--jobs", "1", "--profile", "simulation"]);
         simulation.args(["--package", "nodeset-controller", "simulation"]);
         tally.add(in_workspace(simulation.env("SIMULATION_SEEDS", SCENARIOS)))
     })?;
     Ok(tally)
 }
 
+/// A command with the lowest priority, beside tests that mostly wait. Linux shares the CPU between sessions first, and only
+/// within them by `nice`: so it is a session of its own.
+fn with_lowest_priority(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new("setsid");
+    command.args(["setpriv", "--pdeathsig", "TERM", "sh", "-c", LOWEST_PRIORITY, "sh"]).arg(program);
+    command
+}
+
+/// Builds the images of the operator, and tests its installation from them.
+fn test_installation(cluster: &LocalCluster, keep: bool) -> Result<Tally> {
+    step("images of the operator", || {
+        let mut build = with_lowest_priority(cluster.programs()?.join("xtask"));
+        commands::run(build.args(["images", "operator"]).stdout(stderr()))
+    })?;
+    let images = OperatorImages::build(operator::Profile::Quick)?;
+    INSTALL.run(cluster, Some(&images), keep)
+}
+
 /// The result of a thread.
 fn join<T>(thread: ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
     thread.join().unwrap_or_else(|_| bail!("a thread that ran tests panicked"))
-}
-
-/// The test cluster of a profile, whose name differs from a developer's own.
-fn test_cluster(profile: &str) -> Result<LocalCluster> {
-    LocalCluster::new(&format!("test-{profile}").parse()?)
 }
 
 /// Checks each crate alone: in the workspace, features enabled by one crate hide those that another one misses.
@@ -121,50 +162,47 @@ fn end_to_end_tests() -> Result<Vec<String>> {
     Ok(sources.filter_map(|file| Some(file.file_stem()?.to_str()?.to_owned())).collect())
 }
 
-/// Runs the end-to-end tests in two clusters in parallel.
-fn run_end_to_end_tests(clusters: &[LocalCluster; 2], tally: &mut Tally, keep: bool) -> Result<()> {
-    let (node, control_plane): (Vec<_>, Vec<_>) =
-        end_to_end_tests()?.into_iter().partition(|test| test.starts_with(NODE_TEST_PREFIX));
-    let suites = [(CONTROL_PLANE, &clusters[0], control_plane), (NODE, &clusters[1], node)];
-    let outcomes = thread::scope(|scope| {
-        let running = suites.each_ref().map(|(profile, cluster, tests)| {
-            scope.spawn(move || run_in_cluster(cluster, profile, tests, keep))
-        });
-        running.map(join)
-    });
-    // A failure in one cluster does not hide the results of the other.
-    let mut result = Ok(());
-    for outcome in outcomes {
-        match outcome {
-            Ok(counted) => tally.merge(counted),
-            Err(error) => result = Err(error),
+impl Suite {
+    /// Its cluster, whose name differs from a developer's own.
+    fn cluster(&self) -> Result<LocalCluster> {
+        LocalCluster::new(&format!("test-{}", self.name).parse()?)
+    }
+
+    /// Whether a test is one of this suite.
+    fn includes(&self, test: &str) -> bool {
+        match self.prefix {
+            "" => ![NODE.prefix, INSTALL.prefix].iter().any(|other| test.starts_with(other)),
+            own => test.starts_with(own),
         }
     }
-    result
-}
 
-/// Starts a cluster, runs end-to-end tests in it and removes it.
-fn run_in_cluster(cluster: &LocalCluster, profile: &str, tests: &[String], keep: bool) -> Result<Tally> {
-    cluster.manage("up", &["--profile", profile])?;
-    let mut tally = Tally::with_prefix(profile);
-    let threads = TEST_THREADS.iter().find(|(of, _)| *of == profile).map_or("1", |(_, threads)| *threads);
-    let mut command = test_command(cluster, tests, threads);
-    let tested = step(format!("end-to-end tests: {profile}"), || tally.add(&mut command));
-    if !keep {
-        cluster.manage("down", &[])?;
+    /// Starts the cluster, runs the tests in it and removes it. `images` are those that the tests install.
+    fn run(&self, cluster: &LocalCluster, images: Option<&OperatorImages>, keep: bool) -> Result<Tally> {
+        cluster.manage("up", &["--profile", self.profile])?;
+        let mut command = self.command(cluster)?;
+        if let Some(images) = images {
+            cluster.import(&images.archives())?;
+            command.env(IMAGE_REGISTRY, REGISTRY).env(IMAGE_TAG, &images.tag);
+        }
+        let mut tally = Tally::with_prefix(self.name);
+        let tested = step(format!("end-to-end tests: {}", self.name), || tally.add(&mut command));
+        if !keep {
+            cluster.manage("down", &[])?;
+        }
+        tested.map(|()| tally)
     }
-    tested.map(|()| tally)
-}
 
-/// The command that runs end-to-end tests inside a cluster. The selection of all packages finds them as they were built:
-/// they cannot be built there, since the cluster's network cannot reach the crate registry.
-fn test_command(cluster: &LocalCluster, tests: &[String], threads: &str) -> Command {
-    let mut command = cluster.command("cargo");
-    in_workspace(&mut command);
-    command.args(["test", "--offline", "--workspace", "--no-fail-fast"]);
-    command.args(tests.iter().flat_map(|test| ["--test", test]));
-    command.args(["--", "--test-threads", threads]);
-    command
+    /// The command that runs the tests inside the cluster. The selection of all packages finds them as they were built: they
+    /// cannot be built there, since the cluster's network cannot reach the crate registry.
+    fn command(&self, cluster: &LocalCluster) -> Result<Command> {
+        let mut command = cluster.command("cargo");
+        in_workspace(&mut command);
+        command.args(["test", "--offline", "--workspace", "--no-fail-fast"]);
+        let tests = end_to_end_tests()?.into_iter().filter(|test| self.includes(test));
+        command.args(tests.flat_map(|test| ["--test".to_owned(), test]));
+        command.args(["--", "--test-threads", self.threads]);
+        Ok(command)
+    }
 }
 
 /// Counts over all test binaries.
@@ -236,6 +274,14 @@ fn count(line: &str) -> (usize, usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_test_is_in_one_suite() {
+        let suites_of = |test: &str| [CONTROL_PLANE, NODE, INSTALL].map(|suite| suite.includes(test));
+        assert_eq!(suites_of("token"), [true, false, false]);
+        assert_eq!(suites_of("node_nodeset"), [false, true, false]);
+        assert_eq!(suites_of("install_charts"), [false, false, true]);
+    }
 
     #[test]
     fn only_result_lines_are_counted() {

@@ -7,12 +7,12 @@ use super::profile::Profile;
 use super::sandbox::{Sandbox, log_end};
 use super::{manifests, wait};
 use crate::commands::output;
-use crate::images;
 use crate::progress::step;
 use anyhow::{Context, Result, anyhow, ensure};
 use clap::ValueEnum;
 use serde_json::{Value, json};
 use std::fs;
+use std::path::PathBuf;
 use std::time::Duration;
 use xshell::Shell;
 
@@ -67,10 +67,10 @@ impl<'a> Cluster<'a> {
     }
 
     /// Imports the image archives that are missing on the node.
-    pub fn import_images(&self) -> Result<()> {
+    pub fn import_images(&self, archives: &[PathBuf]) -> Result<()> {
         let path = self.layout.imported();
         let mut imported = fs::read_to_string(&path).unwrap_or_default();
-        for archive in images::archives()? {
+        for archive in archives {
             let archive = archive.display().to_string();
             if imported.lines().any(|line| line == archive) {
                 continue;

@@ -35,6 +35,12 @@ impl LocalCluster {
         run(command.stdout(stderr()))
     }
 
+    /// Imports image archives into the container runtime of the node.
+    pub fn import(&self, archives: &[PathBuf]) -> Result<()> {
+        let archives: Vec<_> = archives.iter().map(|archive| archive.display().to_string()).collect();
+        self.manage("import", &archives.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
     /// A command inside the cluster's network. Its process becomes `program` and keeps its id.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(&self.xtask);

@@ -81,15 +81,6 @@ pub fn end(name: &Name) -> Result<()> {
     }
 }
 
-/// Ends the processes of a cluster that execute files of these names, and waits until they have ended.
-pub fn end_programs(name: &Name, programs: &[&str]) -> Result<()> {
-    let executes = |process: &Process| {
-        let program = process.program();
-        program.is_some_and(|path| programs.iter().any(|name| path.file_name() == Some(name.as_ref())))
-    };
-    kill(&of_cluster(name)?.into_iter().filter(executes).collect::<Vec<_>>())
-}
-
 /// Kills processes and waits until they have ended; the first process of a PID namespace ends after all others.
 fn kill(processes: &[Process]) -> Result<()> {
     for process in processes {

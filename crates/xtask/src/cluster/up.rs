@@ -23,7 +23,7 @@ pub fn up(layout: &Layout, profile: Profile, nodes: usize) -> Result<()> {
         None => step(format!("start cluster {}", layout.name), || start(layout, profile))?,
     };
     match profile {
-        Profile::Node => cluster.import_images()?,
+        Profile::Node => cluster.import_images(&images::archives()?)?,
         Profile::Scale => cluster.simulate_nodes(nodes)?,
         Profile::ControlPlane => {}
     }
