@@ -8,6 +8,7 @@ pub mod crds;
 pub mod deployments;
 pub mod expectations;
 pub mod fixtures;
+pub mod helm;
 pub mod node;
 pub mod process;
 pub mod service_account;
