@@ -64,6 +64,7 @@ async fn slurm_cluster_outlives_upgrades_and_removal_of_the_operator() -> Result
     running.ensure_undisturbed("new pods of the operator").await?;
     requests_while_the_webhook_is_down(&running).await?;
 
+    permissions::no_request_was_denied()?;
     operator()?.uninstall()?;
     let left = async || kubectl(&["get", "pods", "--namespace", OPERATOR, "--output=name"]);
     eventually("the end of the operator", STARTED, left, String::is_empty).await?;
