@@ -14,7 +14,20 @@ fn files_in_the_repository_are_current() {
 /// Helm would evaluate `{{` in a description.
 #[test]
 fn definitions_contain_no_template_syntax() {
+    for definition in slinky_api::crd::all().unwrap() {
+        assert!(
+            !serde_json::to_string(&definition).unwrap().contains("{{"),
+            "{:?}",
+            definition.metadata.name
+        );
+    }
+}
+
+/// Else `helm uninstall` would delete all Slurm clusters.
+#[test]
+fn charts_keep_every_definition() {
     for (path, content) in slinky_api::crd::files().unwrap() {
-        assert!(!content.contains("{{"), "{path} has template syntax");
+        let keeps = content.matches("helm.sh/resource-policy: keep").count();
+        assert_eq!(keeps, usize::from(path.starts_with("charts/")), "{path}");
     }
 }

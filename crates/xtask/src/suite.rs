@@ -3,13 +3,12 @@
 use crate::WORKSPACE;
 use crate::charts;
 use crate::cluster::{LocalCluster, Profile, check_machine};
-use crate::commands::{self, cargo, in_workspace};
+use crate::commands::{cargo, in_workspace};
 use crate::images::REGISTRY;
 use crate::images::operator::{self, OperatorImages};
 use crate::progress::step;
 use anyhow::{Context, Result, bail};
-use std::ffi::OsStr;
-use std::io::{BufRead, BufReader, stderr};
+use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::thread::{self, ScopedJoinHandle};
 use xshell::Shell;
@@ -64,22 +63,27 @@ pub fn run(args: &Args) -> Result<()> {
     // All at once, since every selection of packages enables other features and so compiles most libraries again.
     step("build", || cargo(&["build", "--quiet", "--workspace", "--all-targets"]))?;
     let (mut tally, keep) = (Tally::default(), args.keep_clusters);
-    let (tests, background) = thread::scope(|scope| {
+    let outcomes = thread::scope(|scope| {
         let simulation = scope.spawn(run_simulation);
-        let install = scope.spawn(|| test_installation(&install, keep));
-        let tests = run_unit_tests(&mut tally).and_then(|()| test_charts(&mut tally)).map(|()| {
+        // Beside the unit tests, since end-to-end tests have deadlines.
+        let images = scope.spawn(|| OperatorImages::build(operator::Profile::Quick));
+        let tests = run_unit_tests(&mut tally).and_then(|()| test_charts(&mut tally));
+        let images = join(images);
+        let mut outcomes = vec![];
+        if let Err(error) = tests {
+            outcomes.push(Err(error));
+        } else {
             let control_plane = scope.spawn(|| CONTROL_PLANE.run(&control_plane, None, keep));
             let node = scope.spawn(|| NODE.run(&node, None, keep));
-            [join(control_plane), join(node)]
-        });
-        (tests, [join(simulation), join(install)])
+            let install = images.and_then(|images| INSTALL.run(&install, Some(&images), keep));
+            outcomes.extend([join(control_plane), join(node), install]);
+        }
+        outcomes.push(join(simulation));
+        outcomes
     });
     // A failure in one suite does not hide the results of the others.
-    let (end_to_end, mut result) = match tests {
-        Ok(outcomes) => (outcomes.into(), Ok(())),
-        Err(error) => (vec![], Err(error)),
-    };
-    for outcome in end_to_end.into_iter().chain(background) {
+    let mut result = Ok(());
+    for outcome in outcomes {
         match outcome {
             Ok(counted) => tally.merge(counted),
             Err(error) => result = Err(error),
@@ -112,34 +116,18 @@ fn test_charts(tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// Builds and runs the simulation, which has no deadlines.
+/// Builds and runs the simulation with the lowest priority: other tests mostly wait, and it has no deadlines. Linux
+/// shares the CPU between sessions first, and only within them by `nice`: so it is a session of its own.
 fn run_simulation() -> Result<Tally> {
     let mut tally = Tally::with_prefix("simulation");
     step("simulation", || {
-        let mut simulation = with_lowest_priority("cargo");
-        simulation.args(["test", "--jobs", "1", "--profile", "simulation"]);
+        let mut simulation = Command::new("setsid");
+        simulation.args(["setpriv", "--pdeathsig", "TERM", "sh", "-c", LOWEST_PRIORITY, "sh"]);
+        simulation.args(["cargo", "test", "--jobs", "1", "--profile", "simulation"]);
         simulation.args(["--package", "nodeset-controller", "simulation"]);
         tally.add(in_workspace(simulation.env("SIMULATION_SEEDS", SCENARIOS)))
     })?;
     Ok(tally)
-}
-
-/// A command with the lowest priority, beside tests that mostly wait. Linux shares the CPU between sessions first, and only
-/// within them by `nice`: so it is a session of its own.
-fn with_lowest_priority(program: impl AsRef<OsStr>) -> Command {
-    let mut command = Command::new("setsid");
-    command.args(["setpriv", "--pdeathsig", "TERM", "sh", "-c", LOWEST_PRIORITY, "sh"]).arg(program);
-    command
-}
-
-/// Builds the images of the operator, and tests its installation from them.
-fn test_installation(cluster: &LocalCluster, keep: bool) -> Result<Tally> {
-    step("images of the operator", || {
-        let mut build = with_lowest_priority(cluster.programs()?.join("xtask"));
-        commands::run(build.args(["images", "operator"]).stdout(stderr()))
-    })?;
-    let images = OperatorImages::build(operator::Profile::Quick)?;
-    INSTALL.run(cluster, Some(&images), keep)
 }
 
 /// The result of a thread.

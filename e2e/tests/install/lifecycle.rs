@@ -70,15 +70,18 @@ async fn slurm_cluster_outlives_upgrades_and_removal_of_the_operator() -> Result
     eventually("the end of the operator", STARTED, left, String::is_empty).await?;
     running.ensure_undisturbed("removal of the operator").await?;
     operator()?.install()?;
-    kubectl(&["scale", "--namespace", SLURM, "nodesets/slurm-worker-slinky", "--replicas=3"])?;
+    scale(3)?;
     wait_for_nodes(&["slinky-0 mixed", "slinky-1 idle", "slinky-2 idle"]).await?;
+    scale(2)?;
+    let slurm_pods = async || pods(&client, SLURM).await;
+    let is_removed = |pods: &Pods| !pods.contains_key("slurm-worker-slinky-2");
+    eventually("the removal of a worker", STARTED, slurm_pods, is_removed).await?;
     running.ensure_undisturbed("return of the operator").await?;
 
     login(&["scancel", &running.job])?;
     slurm()?.uninstall()?;
-    let pods = async || pods(&client, SLURM).await;
     let only_database = |pods: &Pods| pods.keys().eq(["mariadb"]);
-    eventually("removal of the Slurm cluster", STARTED, pods, only_database).await?;
+    eventually("the removal of the Slurm cluster", STARTED, slurm_pods, only_database).await?;
     permissions::rights_are_those_that_are_used(&client).await?;
     kubectl(&["delete", "namespace", SLURM])?;
     operator()?.uninstall()?;
@@ -86,6 +89,12 @@ async fn slurm_cluster_outlives_upgrades_and_removal_of_the_operator() -> Result
     let definitions = kubectl(&["get", "crds", "--output=name"])?;
     ensure!(definitions.contains("nodesets.slinky.slurm.net"), "the definitions are gone: {definitions}");
     Ok(())
+}
+
+/// Sets the number of workers.
+fn scale(workers: u8) -> Result<()> {
+    let replicas = format!("--replicas={workers}");
+    kubectl(&["scale", "--namespace", SLURM, "nodesets/slurm-worker-slinky", &replicas]).map(drop)
 }
 
 /// Upgrades a release to another version of its chart, and back.
