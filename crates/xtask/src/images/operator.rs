@@ -32,10 +32,11 @@ const COMPONENTS: [(&str, &str); 8] = [
     ("webhook", "admission-webhook"),
 ];
 
-/// What the images depend on. The Dockerfiles copy e2e and xtask, too, but only because they are part of the workspace.
+/// What the images depend on. The Dockerfiles copy e2e, xtask and tests, too, but only because they are part of the
+/// workspace.
 const FILES: [&str; 4] = ["Cargo.toml", "Cargo.lock", "Dockerfile.controller", "Dockerfile.webhook"];
 const DIRECTORIES: [&str; 2] = ["crates", "proto"];
-const NOT_COMPILED: &str = "xtask";
+const NOT_COMPILED: [&str; 2] = ["xtask", "tests"];
 
 /// How the binaries are compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -119,7 +120,9 @@ fn key(profile: Profile) -> Result<String> {
     }
     for directory in DIRECTORIES {
         let mut files = read_tree(&Path::new(WORKSPACE).join(directory))?;
-        files.retain(|file| !file.path.starts_with(NOT_COMPILED));
+        files.retain(|file| {
+            !NOT_COMPILED.iter().any(|directory| file.path.iter().any(|part| part == *directory))
+        });
         key.add_files(&files);
     }
     Ok(key.finish())
