@@ -16,7 +16,7 @@ const TEMPLATE: &str = "README.md.gotmpl";
 /// What the templates of all charts share, relative to `ROOT`.
 const SHARED: &str = "./_templates.gotmpl";
 
-/// The READMEs of all charts. A library has none: nobody installs it.
+/// The READMEs of all charts. A library has none: it is not installed.
 pub fn files() -> Result<Vec<Generated>> {
     let mut files = Vec::new();
     for chart in charts(&root())? {
