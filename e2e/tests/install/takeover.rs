@@ -23,7 +23,7 @@ static PLACEHOLDERS: LazyLock<[(Regex, &str); 4]> = LazyLock::new(|| {
     ]
 });
 
-/// The objects that belong to no operator.
+/// The API group of the custom resources.
 const CUSTOM: &str = "slinky.slurm.net/";
 
 #[tokio::test]
