@@ -313,8 +313,6 @@ async fn objects_without_owner_are_adopted_only_with_our_labels() -> Result<()> 
     env.apply::<Deployment>(garbage, json!({ "metadata": metadata, "spec": spec })).await?;
     env.wait_until_deleted_within::<Service>(garbage, SOON * 3).await?;
     env.wait_until_deleted_within::<Deployment>(garbage, SOON * 3).await?;
-    // An apply that is under way meanwhile would set the owner again.
-    env.ensure_idle().await?;
     env.delete_without_children::<LoginSet>(NAME).await?;
     let loginset = apply_loginset(&env, json!({})).await?;
     let is_owned = |owners: &[OwnerReference]| {

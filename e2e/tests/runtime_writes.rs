@@ -275,6 +275,28 @@ async fn apply_with_a_stale_cached_object_succeeds(#[case] recreated: bool) -> R
 }
 
 /// Creates `child` as another operator does, with the field manager "manager".
+/// As after `kubectl delete --cascade=orphan`, before the cache has the change of the child.
+#[tokio::test]
+async fn owner_that_is_only_in_the_cache_is_not_restored() -> Result<()> {
+    let fixture = Fixture::create("orphaned").await?;
+    let labels = json!({
+        "app.kubernetes.io/name": "child", "app.kubernetes.io/instance": "owner", "app.kubernetes.io/component": "child",
+    });
+    let with_data = |value: &str| json!({ "metadata": { "labels": labels }, "data": { "a": value } });
+    let before: ConfigMap = fixture.object(with_data("1"));
+    let Applied::Created(cached) = fixture.applier().apply(&before, None).await? else {
+        panic!("not created")
+    };
+    let orphan: ConfigMap =
+        fixture.merge("garbage-collector", json!({ "metadata": { "ownerReferences": null } })).await?;
+    fixture.namespace.api::<ConfigMap>().delete("owner", &DeleteParams::default()).await?;
+    let after: ConfigMap = fixture.object(with_data("2"));
+    let outcome = fixture.applier().apply(&after, Some(&cached)).await?;
+    assert!(matches!(outcome, Applied::Terminating), "{outcome:?}");
+    assert_eq!(fixture.live::<ConfigMap>().await?.resource_version(), orphan.resource_version());
+    fixture.namespace.delete().await
+}
+
 async fn create_by_other_operator<K: Object>(fixture: &Fixture, content: Value) -> Result<K> {
     let object: K = fixture.object(content);
     let params = PostParams { field_manager: Some("manager".into()), ..PostParams::default() };

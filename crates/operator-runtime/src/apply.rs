@@ -73,23 +73,14 @@ impl Applier {
     /// `live` is the cached object; with `None` the object is read. A stale cache costs one read.
     pub async fn apply<K: Object>(&self, desired: &K, live: Option<&K>) -> Result<Applied<K>, Error> {
         let applied = async {
-            let outcome = self.try_apply(desired, live).await;
-            let (Err(Error::Api { source: kube::Error::Api(status), .. }), Some(cached)) = (&outcome, live)
-            else {
-                return outcome;
-            };
-            if !status.is_conflict() && !status.is_invalid() {
-                return outcome;
+            let mut outcome = self.try_apply(desired, live).await;
+            for _ in 1..DEFAULT_RETRY.steps {
+                if !outcome.as_ref().is_err_and(Error::is_conflict) {
+                    break;
+                }
+                outcome = self.try_apply(desired, None).await;
             }
-            let latest =
-                self.api(desired).get_opt(&desired.name_any()).await.map_err(failed("read", desired))?;
-            let is_same = latest.as_ref().is_some_and(|latest| latest.uid() == cached.uid());
-            // 422 means a recreated object (the UID in the body differs) or an invalid desired object. Only the former
-            // is worth a retry.
-            if is_same && status.is_invalid() {
-                return outcome;
-            }
-            self.try_apply(desired, latest.as_ref()).await
+            outcome
         };
         // Boxed: objects are large, and the futures of all callers would be too.
         Box::pin(applied).await
@@ -121,9 +112,12 @@ impl Applier {
         if !self.may_own(desired, live).await.map_err(failed("read the owner of", desired))? {
             return Ok(Applied::Terminating);
         }
-        self.take_over(&api, &body, live).await.map_err(failed("take over", desired))?;
-        // The UID makes the API server reject the apply to an object that was recreated under this name.
+        let taken_over = self.take_over(&api, &body, live, &live_json).await;
+        let version = taken_over.map_err(failed("take over", desired))?;
+        // The decision holds for this version alone: a later one may have lost its owner, and with it restored, the
+        // garbage collector would delete the object. The UID keeps the API server from creating a deleted object again.
         body["metadata"]["uid"] = live.uid().into();
+        body["metadata"]["resourceVersion"] = version.into();
         let object = self.write(&api, desired, &body, Some(live)).await.map_err(failed("apply", desired))?;
         self.record(Part::Main, &body, live.resource_version(), &to_json(&object)?);
         Ok(counted("applied", Applied::Changed(object), desired))
@@ -294,25 +288,24 @@ impl Applier {
         }))
     }
 
-    /// Moves the predecessor's fields to our manager, if it owns any.
-    async fn take_over<K: Object>(&self, api: &Api<K>, desired: &Value, live: &K) -> Result<(), kube::Error> {
-        let (name, is_first) = (&live.name_any(), &AtomicBool::new(true));
-        retry_on_conflict(DEFAULT_RETRY, || async move {
-            let is_first = is_first.swap(false, Ordering::Relaxed);
-            let latest = if is_first { live.clone() } else { api.get(name).await? };
-            let latest_json = serde_json::to_value(&latest).map_err(kube::Error::SerdeError)?;
-            let Some(entries) = decide::take_over(desired, &latest_json, &self.manager) else {
-                return Ok(());
-            };
-            info!(kind = %K::kind(&()), name, "Taking over fields of another field manager");
-            let body = json!({
-                "metadata": { "resourceVersion": latest.resource_version(), "managedFields": entries },
-            });
-            api.patch(name, &PatchParams::default(), &Patch::Merge(&body)).await?;
-            counted("taken_over", Ok(()), live)
-        })
-        .await
-        .map(|_| ())
+    /// Moves the predecessor's fields to our manager, if it owns any, and returns the resourceVersion after that.
+    async fn take_over<K: Object>(
+        &self,
+        api: &Api<K>,
+        desired: &Value,
+        live: &K,
+        live_json: &Value,
+    ) -> Result<Option<String>, kube::Error> {
+        let Some(entries) = decide::take_over(desired, live_json, &self.manager) else {
+            return Ok(live.resource_version());
+        };
+        let name = live.name_any();
+        info!(kind = %K::kind(&()), name, "Taking over fields of another field manager");
+        let body = json!({
+            "metadata": { "resourceVersion": live.resource_version(), "managedFields": entries },
+        });
+        let taken_over = api.patch(&name, &PatchParams::default(), &Patch::Merge(&body)).await?;
+        counted("taken_over", Ok(taken_over.resource_version()), live)
     }
 
     fn already_applied<K: Object>(&self, desired: &Value, live: &K, live_json: &Value, part: Part) -> bool {

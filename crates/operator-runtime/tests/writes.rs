@@ -122,7 +122,7 @@ async fn absent_object_is_read_and_applied_once() {
 }
 
 #[tokio::test]
-async fn apply_to_a_changed_object_carries_its_uid() {
+async fn apply_to_a_changed_object_carries_its_uid_and_version() {
     let (applier, mut server) = Server::start();
     let changed = with(live(), "/data/k", "drifted".into());
     let (desired, cached) = (typed::<ConfigMap>(desired()), typed(changed));
@@ -131,7 +131,8 @@ async fn apply_to_a_changed_object_carries_its_uid() {
         server.answer(Method::PATCH, APPLY, 200, live())
     );
     assert!(matches!(outcome.unwrap(), Applied::Changed(_)));
-    assert_eq!(body, with(self::desired(), "/metadata/uid", "u".into()));
+    let expected = with(self::desired(), "/metadata/uid", "u".into());
+    assert_eq!(body, with(expected, "/metadata/resourceVersion", "7".into()));
     // A stale cache still has the old version: it needs no second apply.
     let second = applier.apply(&desired, Some(&cached)).await.unwrap();
     assert!(matches!(second, Applied::Unchanged), "{second:?}");
@@ -164,7 +165,6 @@ async fn rejected_apply_is_not_retried() {
     let cached: ConfigMap = typed(with(live(), "/data/k", "drifted".into()));
     let exchange = async {
         server.answer(Method::PATCH, APPLY, 422, failure(422, "Invalid")).await;
-        server.answer(Method::GET, MAP, 200, live()).await;
     };
     let desired = typed::<ConfigMap>(desired());
     let (outcome, ()) = tokio::join!(applier.apply(&desired, Some(&cached)), exchange);
@@ -178,7 +178,7 @@ async fn object_recreated_under_another_controller_is_foreign() {
     let cached: ConfigMap = typed(with(live(), "/data/k", "drifted".into()));
     let foreign = with(live(), "/metadata/ownerReferences", owned_by("2"));
     let exchange = async {
-        server.answer(Method::PATCH, APPLY, 422, failure(422, "Invalid")).await;
+        server.answer(Method::PATCH, APPLY, 409, failure(409, "Conflict")).await;
         server.answer(Method::GET, MAP, 200, with(foreign, "/metadata/uid", "w".into())).await;
     };
     let desired = typed::<ConfigMap>(desired());
@@ -261,17 +261,60 @@ async fn object_without_owner_is_adopted_only_if_its_owner_stays(
     server.assert_no_request(applier).await;
 }
 
+/// The cache still has the owner that the garbage collector removed: with it restored, the object would be deleted with
+/// its owner.
+#[tokio::test]
+async fn owner_that_is_only_in_the_cache_is_not_restored() {
+    let (applier, mut server) = Server::start();
+    let labels = json!({
+        "app.kubernetes.io/name": "flower", "app.kubernetes.io/instance": "rose", "app.kubernetes.io/component": "leaf",
+    });
+    let labelled = |object| with(object, "/metadata/labels", labels.clone());
+    let desired: ConfigMap = typed(labelled(desired()));
+    let cached: ConfigMap = typed(live());
+    let orphan = with(labelled(live()), "/metadata/ownerReferences", Value::Null);
+    let exchange = async {
+        let body = server.answer(Method::PATCH, APPLY, 409, failure(409, "Conflict")).await;
+        assert_eq!(body["metadata"]["resourceVersion"], "7");
+        server.answer(Method::GET, MAP, 200, orphan).await;
+        server.answer(Method::GET, "/api/v1/namespaces/n/flowers/rose", 404, failure(404, "NotFound")).await;
+    };
+    let (outcome, ()) = tokio::join!(applier.apply(&desired, Some(&cached)), exchange);
+    assert!(matches!(outcome, Ok(Applied::Terminating)), "{outcome:?}");
+    server.assert_no_request(applier).await;
+}
+
+#[tokio::test]
+async fn apply_fails_after_five_conflicts() {
+    let (applier, mut server) = Server::start();
+    let drifted = with(live(), "/data/k", "drifted".into());
+    let cached: ConfigMap = typed(drifted.clone());
+    let exchange = async {
+        server.answer(Method::PATCH, APPLY, 409, failure(409, "Conflict")).await;
+        for _ in 0..4 {
+            server.answer(Method::GET, MAP, 200, drifted.clone()).await;
+            server.answer(Method::PATCH, APPLY, 409, failure(409, "Conflict")).await;
+        }
+    };
+    let desired = typed::<ConfigMap>(desired());
+    let (outcome, ()) = tokio::join!(applier.apply(&desired, Some(&cached)), exchange);
+    assert!(matches!(outcome, Err(Error::Api { verb: "apply", .. })), "{outcome:?}");
+    server.assert_no_request(applier).await;
+}
+
 #[tokio::test]
 async fn predecessors_fields_are_taken_over_before_the_first_apply() {
     let (applier, mut server) = Server::start();
     let old = with(live(), "/metadata/managedFields", json!([entry("manager", "Update")]));
     let exchange = async {
-        let taken = server.answer(Method::PATCH, MAP_WITHOUT_PARAMETERS, 200, live()).await;
+        let taken_over = with(live(), "/metadata/resourceVersion", "8".into());
+        let taken = server.answer(Method::PATCH, MAP_WITHOUT_PARAMETERS, 200, taken_over).await;
         (taken, server.answer(Method::PATCH, APPLY, 200, live()).await)
     };
     let (desired, old) = (typed::<ConfigMap>(desired()), typed(old));
-    let (outcome, (taken, _)) = tokio::join!(applier.apply(&desired, Some(&old)), exchange);
+    let (outcome, (taken, applied)) = tokio::join!(applier.apply(&desired, Some(&old)), exchange);
     assert!(matches!(outcome.unwrap(), Applied::Changed(_)));
+    assert_eq!(applied["metadata"]["resourceVersion"], "8");
     let entries = json!([entry(MANAGER, "Apply")]);
     assert_eq!(taken, json!({"metadata": {"resourceVersion": "7", "managedFields": entries}}));
     server.assert_no_request(applier).await;

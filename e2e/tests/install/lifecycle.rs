@@ -63,6 +63,7 @@ async fn slurm_cluster_outlives_upgrades_and_removal_of_the_operator() -> Result
     operator()?.with_values(&json!({ "global": { "logLevel": "debug" } }))?.install()?;
     running.ensure_undisturbed("new pods of the operator").await?;
     requests_while_the_webhook_is_down(&running).await?;
+    change_configuration(&running).await?;
 
     permissions::no_request_was_denied()?;
     operator()?.uninstall()?;
@@ -106,6 +107,17 @@ async fn upgrade_and_roll_back(release: &Release, running: &Running) -> Result<(
     release.roll_back()?;
     ensure!(release.chart_version()? == before, "the chart was not rolled back");
     running.ensure_undisturbed("rollback of a chart").await
+}
+
+/// Adds a line to slurm.conf, which a pod checks before slurmctld reads it.
+async fn change_configuration(running: &Running) -> Result<()> {
+    slurm()?.with_values(&json!({ "controller": { "extraConfMap": { "MessageTimeout": 23 } } }))?.install()?;
+    let in_force = async || login(&["scontrol", "show", "config"]);
+    let has_line = |shown: &String| {
+        shown.lines().any(|line| line.starts_with("MessageTimeout") && line.contains("= 23 sec"))
+    };
+    eventually("the new configuration in slurmctld", STARTED, in_force, has_line).await?;
+    running.ensure_undisturbed("a change of slurm.conf").await
 }
 
 fn evict(pod: &str) -> Result<String> {

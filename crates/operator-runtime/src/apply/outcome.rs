@@ -47,6 +47,13 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// Whether the object changed since it was read.
+    pub(super) fn is_conflict(&self) -> bool {
+        matches!(self, Self::Api { source: kube::Error::Api(status), .. } if status.is_conflict())
+    }
+}
+
 impl Classify for Error {
     fn class(&self) -> Class {
         Class::Transient
