@@ -48,6 +48,7 @@ async fn workers_of_another_operator_run_on() -> Result<()> {
         })
         .await
         .with_context(|| case.name.clone())?;
+        ensure_current_revision(case)?;
     }
     let after = workers(&cases)?;
     ensure!(after == before, "the workers were {before:#?} and are {after:#?}");
@@ -55,6 +56,17 @@ async fn workers_of_another_operator_run_on() -> Result<()> {
     let namespaces: Vec<_> = cases.iter().map(|case| case.namespace.as_str()).collect();
     kubectl(&[&["delete", "namespaces"], &namespaces[..]].concat())?;
     operator()?.uninstall()
+}
+
+/// Fails if workers have another revision than their NodeSet: they would be replaced later.
+fn ensure_current_revision(case: &Case) -> Result<()> {
+    let list = kubectl(&["get", "--namespace", &case.namespace, "--output=json", "nodesets"])?;
+    let list: Value = serde_json::from_str(&list)?;
+    for nodeset in list["items"].as_array().into_iter().flatten() {
+        let status = &nodeset["status"];
+        ensure!(status["updatedReplicas"] == status["replicas"], "{}: {status:#}", case.name);
+    }
+    Ok(())
 }
 
 /// Creates the objects of a user, and those that the other operator made of them.
