@@ -1,4 +1,4 @@
-//! The list of images of a chart: what the command in docs/install.md prints is what the annotation of the chart says.
+//! The list of images of the charts: what the command in docs/install.md prints is what their annotations say.
 
 use super::Counts;
 use crate::WORKSPACE;
@@ -11,28 +11,36 @@ use std::path::PathBuf;
 use std::process::Command;
 
 const GUIDE: &str = "docs/install.md";
-const CHART: &str = "charts/slurm-operator";
+/// The charts, with the options of Helm that make each of them use all its images.
+const CHARTS: [(&str, &str); 2] = [
+    ("slurm-operator", ""),
+    ("slurm", r#"--set-json '{"accounting": {"enabled": true}, "loginsets": {"a": {}}, "nodesets": {"a": {}}}'"#),
+];
 /// The key in Chart.yaml under which Artifact Hub looks for images.
 const ANNOTATION: &str = "artifacthub.io/images";
 /// How the line begins that defines the command.
 const COMMAND: &str = "$ images() {";
 
-/// Counts as a test whether the annotation names the images of the chart with default values.
+/// Counts as tests whether the annotations name the images of the charts.
 pub fn check() -> Result<Counts> {
-    let printed = printed()?;
-    let annotated = annotated(&fs::read_to_string(format!("{WORKSPACE}/{CHART}/Chart.yaml"))?);
-    let is_equal = printed == annotated;
-    if !is_equal {
-        println!(
-            "{CHART}/Chart.yaml: the annotation `{ANNOTATION}` has {annotated:?}, but the command in {GUIDE} \
-             prints {printed:?}"
-        );
+    let mut counts = Counts::default();
+    for (chart, options) in CHARTS {
+        let manifest = format!("charts/{chart}/Chart.yaml");
+        let printed = printed(&format!("images {chart} charts/{chart} {options}"))?;
+        let annotated = annotated(&fs::read_to_string(format!("{WORKSPACE}/{manifest}"))?);
+        let is_equal = printed == annotated;
+        if !is_equal {
+            println!(
+                "{manifest}: the annotation `{ANNOTATION}` has {annotated:?}, but the command in {GUIDE} prints {printed:?}"
+            );
+        }
+        counts.add(Counts::of(is_equal));
     }
-    Ok(Counts::of(is_equal))
+    Ok(counts)
 }
 
-/// What the command prints for the chart.
-fn printed() -> Result<Vec<String>> {
+/// What a call of the command prints.
+fn printed(call: &str) -> Result<Vec<String>> {
     let guide = fs::read_to_string(format!("{WORKSPACE}/{GUIDE}"))?;
     let command = command_in(&guide).with_context(|| format!("{GUIDE} has no line `{COMMAND}`"))?;
     let directories = [Program::HELM.directory()?]
@@ -40,7 +48,7 @@ fn printed() -> Result<Vec<String>> {
         .chain(env::split_paths(&env::var_os("PATH").unwrap_or_default()).collect::<Vec<PathBuf>>());
     let mut shell = Command::new("sh");
     shell.current_dir(WORKSPACE).env("PATH", env::join_paths(directories)?);
-    let images = output(shell.args(["-euc", &format!("{command}\nimages slurm-operator {CHART}")]))?;
+    let images = output(shell.args(["-euc", &format!("{command}\n{call}")]))?;
     Ok(images.lines().map(str::to_owned).collect())
 }
 
