@@ -62,6 +62,9 @@ async fn slurm_cluster_outlives_upgrades_and_removal_of_the_operator() -> Result
     }
     operator()?.with_values(&json!({ "global": { "logLevel": "debug" } }))?.install()?;
     running.ensure_undisturbed("new pods of the operator").await?;
+    let small = operator()?.with_values(&json!({ "small": true }))?.install();
+    let refusal = small.err().context("small beside a full installation was accepted")?.to_string();
+    ensure!(refusal.contains("set nodeset.replicas=0 first"), "{refusal}");
     requests_while_the_webhook_is_down(&running).await?;
     change_configuration(&running).await?;
 

@@ -23,6 +23,19 @@ expectations.caSecret: ""
 {{- end -}}
 {{- $_ := set . "backend" (default "embedded" $expectations.url) -}}
 {{- $_ = set . "elected" (eq .backend "embedded") -}}
+{{- include "nodeset.checkRunning" . -}}
+{{- end -}}
+
+{{- /* Refuses to start nodeset-controllers beside those that the others do not know of, with and without the service. */ -}}
+{{- define "nodeset.checkRunning" -}}
+{{- $deployment := lookup "apps/v1" "Deployment" .namespace .name | default dict -}}
+{{- $containers := dig "spec" "template" "spec" "containers" list $deployment -}}
+{{- range $containers -}}
+{{- $isEmbedded := has "--expectations=embedded" (default list .args) -}}
+{{- if and $.enabled $.replicas (dig "status" "replicas" 0 $deployment) (ne $isEmbedded $.elected) -}}
+{{- fail (printf "running nodeset-controllers coordinate their writes %s an expectations service, and new ones would %s: set %sreplicas=0 first, and wait until their pods are gone" (ternary "without" "with" $isEmbedded) (ternary "without" "with" $.elected) (index $.layers 0).prefix) -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 
 {{- define "nodeset.pod" -}}
