@@ -312,9 +312,9 @@ async fn predecessors_fields_are_taken_over_before_the_first_apply() {
         (taken, server.answer(Method::PATCH, APPLY, 200, live()).await)
     };
     let (desired, old) = (typed::<ConfigMap>(desired()), typed(old));
-    let (outcome, (taken, applied)) = tokio::join!(applier.apply(&desired, Some(&old)), exchange);
+    let (outcome, (taken, write)) = tokio::join!(applier.apply(&desired, Some(&old)), exchange);
     assert!(matches!(outcome.unwrap(), Applied::Changed(_)));
-    assert_eq!(applied["metadata"]["resourceVersion"], "8");
+    assert_eq!(write["metadata"]["resourceVersion"], "8");
     let entries = json!([entry(MANAGER, "Apply")]);
     assert_eq!(taken, json!({"metadata": {"resourceVersion": "7", "managedFields": entries}}));
     server.assert_no_request(applier).await;

@@ -114,7 +114,9 @@ async fn upgrade_and_roll_back(release: &Release, running: &Running) -> Result<(
 
 /// Adds a line to slurm.conf, which a pod checks before slurmctld reads it.
 async fn change_configuration(running: &Running) -> Result<()> {
-    slurm()?.with_values(&json!({ "controller": { "extraConfMap": { "MessageTimeout": 23 } } }))?.install()?;
+    slurm()?
+        .with_values(&json!({ "controller": { "extraConfMap": { "MessageTimeout": 23 } } }))?
+        .install()?;
     let in_force = async || login(&["scontrol", "show", "config"]);
     let has_line = |shown: &String| {
         shown.lines().any(|line| line.starts_with("MessageTimeout") && line.contains("= 23 sec"))

@@ -14,7 +14,10 @@ const GUIDE: &str = "docs/install.md";
 /// The charts, with the options of Helm that make each of them use all its images.
 const CHARTS: [(&str, &str); 2] = [
     ("slurm-operator", ""),
-    ("slurm", r#"--set-json '{"accounting": {"enabled": true}, "loginsets": {"a": {}}, "nodesets": {"a": {}}}'"#),
+    (
+        "slurm",
+        r#"--set-json '{"accounting": {"enabled": true}, "loginsets": {"a": {}}, "nodesets": {"a": {}}}'"#,
+    ),
 ];
 /// The key in Chart.yaml under which Artifact Hub looks for images.
 const ANNOTATION: &str = "artifacthub.io/images";
