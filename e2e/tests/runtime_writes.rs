@@ -274,7 +274,6 @@ async fn apply_with_a_stale_cached_object_succeeds(#[case] recreated: bool) -> R
     fixture.namespace.delete().await
 }
 
-/// Creates `child` as another operator does, with the field manager "manager".
 /// As after `kubectl delete --cascade=orphan`, before the cache has the change of the child.
 #[tokio::test]
 async fn owner_that_is_only_in_the_cache_is_not_restored() -> Result<()> {
@@ -297,6 +296,7 @@ async fn owner_that_is_only_in_the_cache_is_not_restored() -> Result<()> {
     fixture.namespace.delete().await
 }
 
+/// Creates `child` as another operator does, with the field manager "manager".
 async fn create_by_other_operator<K: Object>(fixture: &Fixture, content: Value) -> Result<K> {
     let object: K = fixture.object(content);
     let params = PostParams { field_manager: Some("manager".into()), ..PostParams::default() };

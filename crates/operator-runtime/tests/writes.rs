@@ -97,6 +97,14 @@ fn with(mut object: Value, pointer: &str, value: Value) -> Value {
     object
 }
 
+/// With the labels that identify the children of one owner.
+fn labelled(object: Value) -> Value {
+    let labels = json!({
+        "app.kubernetes.io/name": "flower", "app.kubernetes.io/instance": "rose", "app.kubernetes.io/component": "leaf",
+    });
+    with(object, "/metadata/labels", labels)
+}
+
 #[tokio::test]
 async fn unchanged_object_is_not_written() {
     let (applier, server) = Server::start();
@@ -237,11 +245,8 @@ async fn object_without_owner_is_adopted_only_if_its_owner_stays(
     #[case] is_adopted: bool,
 ) {
     let (applier, mut server) = Server::start();
-    let labels = json!({
-        "app.kubernetes.io/name": "flower", "app.kubernetes.io/instance": "rose", "app.kubernetes.io/component": "leaf",
-    });
-    let desired: ConfigMap = typed(with(desired(), "/metadata/labels", labels.clone()));
-    let orphan = with(with(live(), "/metadata/labels", labels), "/metadata/ownerReferences", Value::Null);
+    let desired: ConfigMap = typed(labelled(desired()));
+    let orphan = with(labelled(live()), "/metadata/ownerReferences", Value::Null);
     let answer = if owner.is_null() {
         failure(404, "NotFound")
     } else {
@@ -266,10 +271,6 @@ async fn object_without_owner_is_adopted_only_if_its_owner_stays(
 #[tokio::test]
 async fn owner_that_is_only_in_the_cache_is_not_restored() {
     let (applier, mut server) = Server::start();
-    let labels = json!({
-        "app.kubernetes.io/name": "flower", "app.kubernetes.io/instance": "rose", "app.kubernetes.io/component": "leaf",
-    });
-    let labelled = |object| with(object, "/metadata/labels", labels.clone());
     let desired: ConfigMap = typed(labelled(desired()));
     let cached: ConfigMap = typed(live());
     let orphan = with(labelled(live()), "/metadata/ownerReferences", Value::Null);
